@@ -1,7 +1,7 @@
 """The functions of CUPTI that vgpu's library has (shim/cupti): name, parameters, and what they do.
 
-What NVIDIA's library exports besides (protocol/data/libcupti-NN-exports.txt) answers CUPTI_ERROR_NOT_SUPPORTED and is
-named once. Which programs call what: Kineto (torch), XLA (JAX, TensorFlow), Triton's proton.
+NVIDIA's other exports (protocol/data/libcupti-NN-exports.txt) return CUPTI_ERROR_NOT_SUPPORTED; the first call of each
+is logged. Programs that call the functions below: Kineto (torch), XLA (JAX, TensorFlow), Triton's proton.
 """
 
 FUNCTIONS = {
@@ -22,7 +22,7 @@ FUNCTIONS = {
     "cuptiActivityEnableDriverApi": "uint32_t cbid, uint8_t enable",
     "cuptiActivityEnableRuntimeApi": "uint32_t cbid, uint8_t enable",
     "cuptiActivityEnableLatencyTimestamps": "uint8_t enable",
-    "cuptiActivityEnableCudaEventDeviceTimestamps": "uint8_t enable",  # 13; in 12 they are always there
+    "cuptiActivityEnableCudaEventDeviceTimestamps": "uint8_t enable",  # CUPTI 13; in 12 they are always on
     "cuptiSetThreadIdType": "uint32_t type",
     "cuptiGetThreadIdType": "uint32_t *type",
     "cuptiFinalize": "void",

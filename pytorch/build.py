@@ -1,7 +1,7 @@
 """Put vgpu-torch where `vgpu run` finds it: `python pytorch/build.py` copies the package into build/guest/torch.
 
-The folder is what an installation would be, package and metadata: torch finds the entry point there. Used by the
-Makefile and by setup.py.
+The folder has the contents of an installation, package and metadata, so that torch finds the entry point. The Makefile
+and setup.py use this script.
 """
 
 import shutil

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from native import GEN, LIBRARIES, ROOT, Toolchain, is_older, options, run
 
-RELEASE = "580.159.04"  # the driver release we answer as; file names carry it, as NVIDIA's do
+RELEASE = "580.159.04"  # the driver release that the libraries report; part of file names, as in NVIDIA's
 INCLUDES = [
     *(GEN, GEN / "nvml", ROOT / "protocol/c"),
     *(ROOT / "shim" / name for name in ("base", "connect", "channel", "cuda", "nvml", "notice")),
@@ -18,7 +18,7 @@ INCLUDES = [
 
 @dataclass(frozen=True)
 class Library:
-    """One guest library. It is complete alone: what several need is linked into each."""
+    """One guest library. It needs no other guest library: shared code is linked into each."""
 
     stem: str
     generated: Path  # folder of its generated C files and version script
@@ -46,7 +46,7 @@ GUEST_LIBRARIES = (
 
 
 def link(library: Library, target: Path, objects: list[Path], toolchain: Toolchain) -> None:
-    """Link it, and make the names under which it is looked for."""
+    """Link the library, and create the symbolic links by which loaders find it."""
     toolchain.link(target, [f"-Wl,-soname,{library.stem}.so.1", f"-Wl,--version-script={library.map}", *objects])
     for name in (f"{library.stem}.so.1", f"{library.stem}.so"):
         alias = target.parent / name
@@ -55,7 +55,7 @@ def link(library: Library, target: Path, objects: list[Path], toolchain: Toolcha
 
 
 def build(out: Path, toolchain: Toolchain) -> None:
-    """Build the libraries, and the program that `vgpu doctor` asks them with, into `out`."""
+    """Build the libraries, and the probe that `vgpu doctor` runs on them, into `out`."""
     objects = toolchain.objects("shim")
     out.mkdir(parents=True, exist_ok=True)
     built = toolchain.compile(

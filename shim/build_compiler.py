@@ -18,12 +18,12 @@ COMMON = [ROOT / "shim/base/vgs_log.c", *(ROOT / f"shim/compiler/{name}.c" for n
 
 @dataclass(frozen=True)
 class Compiler:
-    """A library of NVIDIA's that has one of ours in front of it."""
+    """One of NVIDIA's compiler libraries, and vgpu's library in front of it."""
 
     stem: str
     sources: tuple[str, ...]
-    variable: str  # names the real file
-    package: str  # of NVIDIA's on PyPI for CUDA 12
+    variable: str  # environment variable with the path of NVIDIA's file
+    package: str  # folder of NVIDIA's PyPI package for CUDA 12
     exports: str
 
     def definitions(self, major: int) -> list[str]:
@@ -45,7 +45,7 @@ COMPILERS = (
 
 
 def build(out: Path, toolchain: Toolchain) -> None:
-    """Build the four into `out`."""
+    """Build the four libraries into `out`."""
     out.mkdir(parents=True, exist_ok=True)
     for compiler in COMPILERS:
         sources = [*(ROOT / f"shim/compiler/{name}.c" for name in compiler.sources), *COMMON]

@@ -24,19 +24,19 @@ NAMES = ("cuInit", "cuGetProcAddress", "cuGetProcAddress_v2")
 
 
 def build(out: Path, after: str, toolchain: Toolchain) -> None:
-    """Build it into `out`, to stand before the libcuda at the path `after`."""
+    """Build both into `out`; the notice is put in front of the libcuda at the path `after`."""
     objects, folder = toolchain.objects("shim"), ROOT / "build/notice"
     for path in (out, folder):
         path.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:  # tests build for paths of their own, perhaps at once
+    with (folder / ".lock").open("w") as lock:  # tests build for different paths, perhaps concurrently
         fcntl.flock(lock, fcntl.LOCK_EX)
         parts = toolchain.compile(SOURCES, objects, INCLUDES).values()
         stub, script = out / STUB, folder / "libvgpu-notice.map"
         empty = ["-shared", "-nostdlib", "-xc", os.devnull, f"-Wl,-soname,{STUB},--auxiliary,{after}", "-o", str(stub)]
         subprocess.run([*toolchain.compiler, *empty], check=True)
         script.write_text("{\n  global:\n" + "".join(f"    {name};\n" for name in NAMES) + "  local:\n    *;\n};\n")
-        # Programs that run with more rights than their user's heed no $ORIGIN: they find it as they find the notice, by
-        # the loader's cache (set-up --loader).
+        # The loader ignores $ORIGIN in programs that run with more rights than their user's. There it finds the second
+        # library as it finds the notice: through its cache (set-up --loader).
         named = [f"-Wl,-soname,libcuda.so.1,--version-script={script},--enable-new-dtags,-rpath,$ORIGIN"]
         needed = ["-Wl,--push-state,--no-as-needed", str(stub), "-Wl,--pop-state"]
         toolchain.link(out / "libvgpu-notice.so", [*named, *parts, *needed])

@@ -33,7 +33,7 @@ _AS_ONE_PROGRAM = ("-O2", "-flto=auto", _PLACELESS, "-Wno-lto-type-mismatch")
 
 
 def _can_link(compiler: Sequence[str], flags: Sequence[str]) -> bool:
-    """Whether the compiler and its linker do that: some are installed without what it takes."""
+    """Whether the compiler and its linker accept the flags: some installations lack what these need."""
     with tempfile.TemporaryDirectory() as folder:
         command = [*compiler, "-Werror", *flags, "-x", "c", "-", "-o", f"{folder}/program"]
         return subprocess.run(command, input=b"int main(void) { return 0; }", capture_output=True).returncode == 0
@@ -41,7 +41,7 @@ def _can_link(compiler: Sequence[str], flags: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """The compiler that CC names, with CFLAGS and LDFLAGS after our own; `sanitize` as in -fsanitize=, or empty."""
+    """The compiler that CC names; CFLAGS and LDFLAGS follow vgpu's flags; `sanitize`: as in -fsanitize=, or empty."""
 
     compiler: tuple[str, ...]
     cflags: tuple[str, ...]
@@ -50,10 +50,10 @@ class Toolchain:
 
     @classmethod
     def from_environment(cls, sanitize: str = "", *, whole_program: bool = True, complete: bool = True) -> "Toolchain":
-        """CC, CFLAGS and LDFLAGS, and what all our libraries are compiled with.
+        """A toolchain of CC, CFLAGS and LDFLAGS, and the flags that all of vgpu's libraries share.
 
         Args:
-            whole_program: optimise across files, at every link; without, a changed file costs its own compilation.
+            whole_program: optimise across files, at every link; without it, only a changed file is compiled again.
             complete: whether a library must define or link to every symbol that it uses.
         """
 
@@ -67,7 +67,7 @@ class Toolchain:
         if sanitize == "thread":
             careful.append(
                 "-Wno-tsan"
-            )  # it does not understand fences; none is used here in place of an acquire or a release
+            )  # ThreadSanitizer does not model fences; no fence here replaces an acquire or a release
         compiler = tuple(given("CC", "cc"))
         wanted = whole_program and not sanitize
         whole = _AS_ONE_PROGRAM if wanted and _can_link(compiler, _AS_ONE_PROGRAM) else ()
@@ -85,10 +85,10 @@ class Toolchain:
     def compile(
         self, sources: Iterable[Path], objects: Path, includes: Iterable[Path], definitions: Iterable[str] = ()
     ) -> dict[Path, Path]:
-        """Compile, several at a time, what has changed for a library; the object file of each source.
+        """Compile a library's changed sources in parallel; returns the object file of each source.
 
         Raises:
-            subprocess.CalledProcessError: the compiler refused; it has said why on stderr.
+            subprocess.CalledProcessError: the compiler failed; its errors are on stderr.
         """
         options = [*self.cflags, *_LIBRARY_CFLAGS, *definitions, *(f"-I{folder}" for folder in includes)]
 
@@ -118,7 +118,7 @@ class Toolchain:
             fresh.replace(target)
 
     def _make(self, target: Path, arguments: list[str], objects: Path) -> bool:
-        """Run the compiler for `target` if something has changed; whether it did."""
+        """Run the compiler for `target` if something has changed; returns whether it ran."""
         depfile, command_file = objects / f"{target.stem}.d", objects / f"{target.stem}.cmd"
         command = [*self.compiler, "-MMD", "-MF", str(depfile), "-MT", str(target), *arguments]
         if _is_current(target, depfile, command, command_file):

@@ -1,9 +1,9 @@
-/* Driver calls, timed by a client of libcuda.so.1, whichever the loader finds. Built with the package, run by `vgpu
- * bench` (vgpud/bench). The kernel is PTX text, so that no compiler is needed.
+/* Times driver calls of whichever libcuda.so.1 the loader finds. Built with the package, run by `vgpu bench`
+ * (vgpud/bench). The kernel is PTX text, so that no compiler is needed.
  *
- * `calls`: the names of its windows as a JSON list, then for each name on standard input the milliseconds of one
- * iteration on standard output; at the end of input every launch is accounted for, else it exits with 1.
- * `calls --first`: seconds from before dlopen until cuInit is done, and until the first kernel's result is here. */
+ * `calls` prints the names of its windows (timed loops) as a JSON list; then, for each name on standard input, the
+ * milliseconds of one iteration. At the end of input it exits with 1 unless every launch has been executed.
+ * `calls --first` prints the seconds from before dlopen until cuInit returns, and until the first kernel's result. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -100,7 +100,7 @@ static double synchronised(unsigned count) {
 static pthread_barrier_t together;
 static unsigned each;
 
-/* The start time: a thread that waits at the barrier may be woken after the work is done. */
+/* Stores its own start time: the main thread, which waits at the barrier, may wake after the work is done. */
 static void *launcher(void *start_s) {
   CALL(cuCtxSetCurrent, context);
   launch(1);

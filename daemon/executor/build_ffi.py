@@ -182,13 +182,13 @@ static void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t co
 
 
 def sources() -> list[Path]:
-    """Every C file of the extension that is not cffi's."""
+    """List the C files of the extension, except the one that cffi generates."""
     folders = (ROOT / "daemon/executor", ROOT / "daemon/vgpusim/device")
     return [*(path for folder in folders for path in sorted(folder.glob("*.c"))), *sorted(GEN.glob("vgx_*.c"))]
 
 
 def write_binding(path: Path) -> None:
-    """Let cffi write its half of the extension; the file's time is kept where nothing has changed."""
+    """Let cffi write its half of the extension; an unchanged file keeps its modification time."""
     ffi = FFI()
     ffi.cdef(CDEF + 'extern "Python" {' + HOOKS + "}")
     ffi.set_source("vgpud._executor", SOURCE % {"hooks": re.sub(r"(?m)^(?=\w)", "static ", HOOKS)})
@@ -205,8 +205,8 @@ def build(out: Path) -> None:
     binding = objects / "vgx_binding.c"
     write_binding(binding)
     built = toolchain.compile(sources(), objects, INCLUDES)
-    # cffi generates it, so its warnings cannot be fixed here. A function whose header is not included above is an error
-    # of gcc 14 on, and so of each compiler.
+    # cffi generates this file, so its warnings cannot be fixed here. gcc 14 and later reject a function whose header is
+    # not included above, so every compiler is made to.
     cflags = tuple(flag for flag in toolchain.cflags if not flag.startswith("-W"))
     built |= replace(toolchain, cflags=(*cflags, "-Werror=implicit-function-declaration")).compile(
         [binding], objects, [*INCLUDES, Path(sysconfig.get_path("include"))]

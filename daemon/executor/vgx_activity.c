@@ -1,7 +1,7 @@
-/* Records of what the device has done, between the backend, which measures, and the client, which takes them in
- * batches. Bounded: with VGW_ACTIVITIES_MAX records waiting, or NAMES_MAX names, more are dropped and counted.
+/* A buffer of records of device work: the backend adds them, the client fetches them in batches. At most
+ * VGW_ACTIVITIES_MAX wait; further ones are dropped and counted. Beyond NAMES_MAX names, records get no name.
  *
- * The backend puts records only while the client has asked for them (vgpuActivityStart), and only for requests that
+ * The backend adds records only while the client has asked for them (vgpuActivityStart), and only for requests that
  * carry a correlation (VGW_CORRELATED). */
 #define _GNU_SOURCE
 #include "vgx_activity.h"
@@ -42,7 +42,7 @@ static bool reserve(void **items, uint32_t count, uint32_t *capacity, uint32_t m
   return true;
 }
 
-/* The id of a name, from 1. 0: no further name can be kept. */
+/* The id of a name, from 1. 0: the limit is reached, or memory is short. */
 static uint32_t name_id_locked(const char *text) {
   size_t nbytes = strnlen(text, VGW_ACTIVITY_NAME_NBYTES - 1);
   uint64_t hash = 14695981039346656037u;
@@ -118,7 +118,7 @@ CUresult vgx_vgpuActivityClock(struct vgx_session *s, struct vgw_rep_vgpuActivit
   return CUDA_SUCCESS;
 }
 
-/* The oldest ones first, as many as fit. */
+/* Return the oldest records, as many as fit. */
 CUresult vgx_vgpuActivityTake(struct vgx_session *s, const struct vgw_req_vgpuActivityTake *req, void *records,
                               uint64_t *records_nbytes) {
   (void)req;

@@ -5,10 +5,10 @@
 #include "vgw_activity.h"
 #include <stdint.h>
 
-/* Keep one record (NULL: one is lost, count it); `name` (NULL: none) is copied. From any thread. */
+/* Add one record (NULL: only count a lost record); `name` (NULL: none) is copied. From any thread. */
 void vgx_activity_put(const struct vgw_activity *activity, const char *name);
 
-/* Forget everything; between sessions. */
+/* Drop all records and names. Called between sessions. */
 void vgx_activities_clear(void);
 
 #endif

@@ -1,6 +1,6 @@
-/* Landlock holds for the thread that asks and for those it starts afterwards. A driver that is already running has
- * threads of its own: a signal makes each of them apply the ruleset, too. (LANDLOCK_RESTRICT_SELF_TSYNC does it from
- * Linux 7.0 on.) */
+/* A Landlock ruleset applies to the calling thread and to threads that it starts afterwards. A driver that is already
+ * running has threads of its own: a signal makes each of them apply the ruleset, too. (LANDLOCK_RESTRICT_SELF_TSYNC
+ * does this from Linux 7.0 on.) */
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -18,7 +18,7 @@
 #define SYS_landlock_restrict_self 446
 #endif
 
-/* A thread that blocks the signal is waited for 1 s. One that ends is not listed again. */
+/* A thread that blocks the signal is waited for 1 s. A thread that has ended is not listed again. */
 enum { THREADS_MAX = 256, LOOKS = 1000, LOOK_NS = 1000000, PASSES = 100, NO_ANSWER = -1 };
 
 static struct {
@@ -65,7 +65,7 @@ static int ask(pid_t thread) {
   return ETIMEDOUT;
 }
 
-/* Signal the threads that were not signalled yet; `*more`: there were some. */
+/* Signal the threads that have not been signalled yet; `*more`: whether there were any. */
 static int ask_others(bool *more) {
   DIR *tasks = opendir("/proc/self/task");
   if (!tasks)

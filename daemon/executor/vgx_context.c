@@ -1,5 +1,5 @@
-/* Primary contexts. Releasing one names only the device; the id that then becomes invalid is the one given when it was
- * retained. */
+/* Primary contexts. The record of a release names only the device; the release invalidates the id that the context got
+ * when it was retained. */
 #include "vgx_custom.h"
 #include "vgx_device.h"
 #include "vgx_ipc.h"
@@ -19,7 +19,7 @@ CUresult vgx_cuDevicePrimaryCtxRetain(struct vgx_session *s, const struct vgw_re
   pthread_mutex_unlock(&s->table_lock);
   if (!retained)
     return CUDA_SUCCESS;
-  s->backend->cuDevicePrimaryCtxRelease_v2(req->dev); /* the client counts; one id is enough */
+  s->backend->cuDevicePrimaryCtxRelease_v2(req->dev); /* the client counts its retains and sends only one */
   return CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -1,5 +1,5 @@
-/* The backend that is the real driver. Images are measured before the driver sees them: it takes no size, and must not
- * read past what the client sent. */
+/* The backend that is the real driver. The driver takes no size with an image and must not read past what the client
+ * sent, so the sizes that an image states are checked before the driver sees it. */
 #include <dlfcn.h>
 #include <malloc.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static bool table_fits(uint64_t nbytes, uint64_t offset, uint64_t entry, uint64_
   return offset <= nbytes && (count == 0 || entry <= (nbytes - offset) / count);
 }
 
-/* Whether a fatbin container's header and what it measures lie within the image. */
+/* Whether a fatbin container's header, and the contents whose size the header states, lie within the image. */
 static bool container_fits(const uint8_t *image, uint64_t nbytes) {
   static const uint8_t magic[4] = {0x50, 0xed, 0x55, 0xba};
   return nbytes >= 16 && memcmp(image, magic, 4) == 0 && read_u16(image + 6) >= 16 && read_u16(image + 6) <= nbytes &&
@@ -65,24 +65,24 @@ static bool image_fits(const uint8_t *image, uint64_t nbytes) {
       uint32_t type;
       memcpy(&type, section + 4, sizeof type);
       if (type != 8 && !table_fits(nbytes, read_u64(section + 24), read_u64(section + 32), 1))
-        return false; /* 8: NOBITS */
+        return false; /* 8: SHT_NOBITS, a section without bytes in the file */
     }
   }
   return true;
 }
 
-/* The compiler's output for a program of several translation units, which the driver links while loading: the container
- * of the part that is already linked, and those of the units. (The layout of nvcc's .nvFatBinSegment, seen in its
+/* How nvcc describes a program of several translation units, which the driver links while loading it: the container of
+ * the part that is already linked, and the containers of the units. (The layout of .nvFatBinSegment, seen in nvcc's
  * output.) */
 struct wrapper {
   uint32_t magic, version;
   const uint8_t *data;
-  const uint8_t **units; /* to a NULL */
+  const uint8_t **units; /* ends with a NULL */
 };
 enum { WRAPPER_MAGIC = 0x466243b1, WRAPPER_OF_UNITS = 2 };
 
-/* Containers lie one after the other when the client's image was such a wrapper. Their number; their places go to
- * `places` if that is not NULL. 0: this is no container, or one of them does not fit. */
+/* The number of consecutive containers in the image: several if the client's image was such a wrapper. Their addresses
+ * are stored in `places` unless that is NULL. 0: not a container, or one of them does not fit. */
 static size_t containers(const uint8_t *image, uint64_t nbytes, const uint8_t **places) {
   size_t count = 0;
   while (nbytes) {
@@ -99,7 +99,7 @@ static size_t containers(const uint8_t *image, uint64_t nbytes, const uint8_t **
 }
 
 /* The pointer to pass to the driver for an image: the image, or a wrapper around its containers, which is stored in
- * `made` for the caller to free. NULL when it does not fit. */
+ * `made` for the caller to free. NULL: the image is malformed, or memory is short. */
 static const void *for_driver(const uint8_t *image, uint64_t nbytes, struct wrapper **made) {
   *made = NULL;
   size_t count = containers(image, nbytes, NULL);
@@ -165,7 +165,7 @@ static CUresult load_library(CUlibrary *library, const void *image, uint64_t nby
 
 static CUresult (*library_get_managed)(CUdeviceptr *, size_t *, CUlibrary, const char *);
 
-/* The driver chooses the place. */
+/* The driver chooses the variable's address; a given `address` is refused. */
 static CUresult managed_variable(CUlibrary library, const char *name, uint64_t address, uint64_t *placed,
                                  uint64_t *nbytes) {
   CUdeviceptr at = 0;
@@ -193,7 +193,7 @@ static CUresult link_images(CUdevice device, const void *const *data, const uint
     bool elf = nbytes[i] >= 4 && memcmp(image, "\177ELF", 4) == 0,
          fat = nbytes[i] >= 4 && image[0] == 0x50 && image[1] == 0xed;
     int type = elf ? INPUT_CUBIN : fat ? INPUT_FATBIN : INPUT_PTX;
-    uint64_t size = type == INPUT_PTX ? nbytes[i] + 1 : nbytes[i]; /* PTX: with its NUL, from the padding */
+    uint64_t size = type == INPUT_PTX ? nbytes[i] + 1 : nbytes[i]; /* PTX: include its NUL, from the padding */
     result = image_fits(image, nbytes[i]) ? link_add(state, type, (void *)image, size, "input", 0, NULL, NULL)
                                           : CUDA_ERROR_INVALID_IMAGE;
   }

@@ -1,11 +1,11 @@
-/* Measuring: by the host's CUPTI where there is one (vgx_cuda_cupti.c), else by events: one before an operation and one
- * behind it in its stream, whose distance is the operation's time. What an event itself takes is measured in each
- * context (the shortest distance of two with nothing between them), and subtracted. An operation of a capture is not
- * measured, as its events would be captured; a graph's launch is measured as a whole. A recorded event's time is that
- * of the two around it.
+/* Measures operations: with the host's CUPTI if it is installed (vgx_cuda_cupti.c), else with two events, recorded
+ * before and behind the operation in its stream; the time between the two is the operation's. The overhead of an event
+ * is measured in each context (the shortest time between two events with nothing between them) and subtracted. A
+ * captured operation is not measured, as its events would be captured, too; a graph's launch is measured as a whole. A
+ * recording of an event is measured like an operation.
  *
- * Where on this machine's clock an event lies is found by a reference: an event recorded in a stream of its own between
- * two readings of the clock, anew each time records are asked for. */
+ * A reference relates event times to this machine's clock: an event that is recorded in a separate stream between two
+ * readings of the clock, again each time records are requested. */
 #define _GNU_SOURCE
 #include "vgx_cuda_activity.h"
 
@@ -25,7 +25,7 @@ enum { SHARED_SIZE_BYTES = 1, LOCAL_SIZE_BYTES = 3, REFERENCE_WAIT_NS = 10000000
 struct timed {
   struct timed *next;
   struct place *place;
-  uint32_t life; /* the place's then */
+  uint32_t life; /* of the place when the events were created */
   CUevent begin, end;
   struct vgw_activity activity;
   char *name;
@@ -36,12 +36,12 @@ struct place {
   CUcontext context; /* NULL: the place is free */
   CUdevice device;
   uint32_t life;   /* changes when the context goes, and with it all its events */
-  CUstream stream; /* of references */
+  CUstream stream; /* in which `reference` is recorded */
   CUevent reference;
-  uint64_t reference_ns; /* when it happened */
-  float overhead_ms;     /* of two events with nothing between them */
+  uint64_t reference_ns; /* when `reference` completed, on this machine's clock */
+  float overhead_ms;     /* time between two events with nothing between them */
   bool usable;
-  struct timed *spare; /* with their events */
+  struct timed *spare; /* unused entries, each with its two events */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* places, spares, the list */
@@ -56,7 +56,7 @@ static CUresult (*get_device)(CUdevice *);
 static bool has_cupti, by_cupti; /* the second is atomic: whether CUPTI measures now */
 static unsigned measured_now;    /* atomic; VGW_MEASURE_* */
 
-/* Record the reference, and see it happen between two readings of the clock that lie close together. False: the device
+/* Record the reference event, and observe its completion between two close readings of the clock. False: the device
  * does not answer. */
 static bool take_reference(struct place *place) {
   for (int i = 0; i < READINGS; i++) {
@@ -96,7 +96,7 @@ static bool calibrate(struct place *place) {
   return take_reference(place);
 }
 
-/* Under the lock. */
+/* The place of a context, added if it is new; NULL: the context cannot be measured. Under the lock. */
 static struct place *place_of(CUcontext context) {
   struct place *unused = NULL, *place = places;
   for (; place < places + CONTEXTS_MAX && place->context != context; place++)
@@ -110,7 +110,7 @@ static struct place *place_of(CUcontext context) {
   return place < places + CONTEXTS_MAX && place->usable ? place : NULL;
 }
 
-/* An unused operation with events of the context. Under the lock. */
+/* An unused entry with events of the place's context; NULL: there is none. Under the lock. */
 static struct timed *timed_create(struct place *place) {
   struct timed *t = place->spare;
   if (t) {
@@ -128,11 +128,11 @@ static struct timed *timed_create(struct place *place) {
   return NULL;
 }
 
-/* Under the lock, as is `outstanding`. */
+/* Return an entry to the spares of its place. Under the lock, which also guards `outstanding`. */
 static void timed_spare(struct timed *t) {
   outstanding--;
   free(t->name);
-  if (t->life != t->place->life) { /* its context is gone, and its events */
+  if (t->life != t->place->life) { /* its context and events have been destroyed */
     free(t);
     return;
   }
@@ -141,7 +141,7 @@ static void timed_spare(struct timed *t) {
   t->place->spare = t;
 }
 
-/* NULL: it is not measured. */
+/* Record an event before an operation. NULL: the operation is not measured. */
 static struct timed *begin(CUstream stream, uint32_t kind) {
   CUcontext context = NULL;
   int status = 0;
@@ -165,7 +165,7 @@ static struct timed *begin(CUstream stream, uint32_t kind) {
   return NULL;
 }
 
-/* `result`: the operation's, which is returned. */
+/* Record an event behind an operation. Returns `result`, the operation's own. */
 static CUresult end(struct timed *t, CUstream stream, CUresult result) {
   if (!t)
     return result;
@@ -337,7 +337,7 @@ static void correlate(uint64_t correlation) {
   thread_correlation = correlation;
 }
 
-/* Read an operation's times. Under the lock; the context is current. False: it is not done yet. */
+/* Read an operation's times. Under the lock; the context is current. False: the operation is not done yet. */
 static bool read_out(struct timed *t, void (*put)(const struct vgw_activity *, const char *)) {
   float ago_ms, took_ms;
   CUresult result = real.cuEventQuery(t->end);
@@ -353,8 +353,8 @@ static bool read_out(struct timed *t, void (*put)(const struct vgw_activity *, c
   return true;
 }
 
-/* Put the records of what has ended in the place, whose context is current; with `all`, drop what has not: with its
- * context it goes. Under the lock. */
+/* Put the records of the place's operations that have ended; with `all`, drop the others, which cannot be read once the
+ * context is destroyed. The context is current. Under the lock. */
 static void read_place(struct place *place, bool all) {
   void (*put)(const struct vgw_activity *, const char *) = __atomic_load_n(&put_activity, __ATOMIC_ACQUIRE);
   bool answers = put && take_reference(place);
@@ -391,8 +391,8 @@ static void measured(void) {
   real.cuCtxSetCurrent(before);
 }
 
-/* The context may go: what it has done is read, and another one may have its address. Were it to stay, it would get a
- * new place. Under the lock. */
+/* Read a context's operations and free its place, because the context may now be destroyed and a new one may get its
+ * address. If it is not destroyed, it gets a new place later. Under the lock. */
 static void forget(struct place *place) {
   if (place->usable && !real.cuCtxSetCurrent(place->context))
     read_place(place, true);
@@ -410,7 +410,7 @@ static void forget(struct place *place) {
   *place = (struct place){.life = place->life + 1};
 }
 
-/* Of the context; NULL: of the device. */
+/* Forget the place of `context`; NULL: the places of all contexts of `device`. */
 static void forget_places(CUcontext context, CUdevice device) {
   CUcontext before = NULL;
   pthread_mutex_lock(&lock);

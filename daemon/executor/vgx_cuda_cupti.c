@@ -1,10 +1,10 @@
-/* The host's CUPTI, where it has one: exact times, and each node of a graph. It is opened with the driver, since later
- * the worker may open no files, and asked for nothing until a client profiles.
+/* The host's CUPTI, if it is installed: exact times, and each node of a graph. The library is opened together with the
+ * driver, since the worker may open no files later; it is not used until a client profiles.
  *
- * Requests' correlations are CUPTI's external ones: a record of it (`known`) relates CUPTI's own number of a driver
- * call to ours. Records of the device that come before theirs wait.
+ * The correlations of requests are CUPTI's external correlation ids: CUPTI's record of one relates its own number of a
+ * driver call to the client's (`known`). Device records that arrive before that record wait.
  *
- * Its records have the layout that the guest's libcupti writes; those of 12 begin like those of 13. */
+ * Records have the layout that the guest's libcupti writes; those of CUPTI 12 begin like those of CUPTI 13. */
 #include "vgx_cuda_cupti.h"
 
 #include <dlfcn.h>
@@ -34,17 +34,17 @@ static struct {
 } cupti;
 
 struct known {
-  uint32_t call; /* CUPTI's number */
+  uint32_t call; /* CUPTI's number of the driver call */
   uint64_t correlation;
 };
 
 struct waiting {
   uint32_t call;
   struct vgw_activity activity;
-  const char *name; /* CUPTI's, for ever */
+  const char *name; /* owned by CUPTI, never freed */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the rest */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the variables below */
 static void (*put_activity)(const struct vgw_activity *activity, const char *name);
 static struct known *known; /* KNOWN entries, indexed by CUPTI's number modulo KNOWN */
 static struct waiting *waiting;
@@ -83,7 +83,7 @@ static void request(uint8_t **buffer, size_t *nbytes, size_t *most) {
   *most = 0;
 }
 
-/* Under the lock. */
+/* Put the record if the correlation of its call is known. Under the lock. */
 static bool put_known(uint32_t call, struct vgw_activity *activity, const char *name) {
   const struct known *found = known ? &known[call % KNOWN] : NULL;
   if (!found || found->call != call || !found->correlation)
@@ -192,7 +192,7 @@ static void disable_all(void) {
     cupti.disable(kinds[i]);
 }
 
-/* Records of older ones have no time. */
+/* CUPTI before 12.8 reports no times of events. */
 static bool enable_events(void) {
   enum { OF_12_8 = 26 };
   uint32_t version = 0;
@@ -207,7 +207,7 @@ static bool enable_all(unsigned *what) {
   if (*what & VGW_MEASURE_NODES)
     cupti.disable(GRAPH);
   else if (cupti.enable(GRAPH))
-    *what |= VGW_MEASURE_NODES; /* it knows no other way */
+    *what |= VGW_MEASURE_NODES; /* this CUPTI measures graphs by their nodes alone */
   if (!(*what & VGW_MEASURE_EVENTS))
     cupti.disable(CUDA_EVENT);
   else if (!enable_events())

@@ -1,5 +1,5 @@
-/* IPC of the real driver: its handle needs nothing beside it, since the driver's kernel half resolves it; physical
- * memory is a descriptor of the driver's. (Events are not the driver's: vgx_ipc_event.c.) */
+/* IPC of the real driver: its handle travels without a descriptor, since the driver's kernel half resolves it; physical
+ * memory travels as a descriptor of the driver. (Events do not use the driver's IPC: vgx_ipc_event.c.) */
 #include <dlfcn.h>
 #include <string.h>
 

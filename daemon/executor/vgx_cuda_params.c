@@ -1,6 +1,6 @@
-/* cuFuncGetParamInfo for drivers before 12.4. It is asked about a handle, so it is noted which image each module and
- * library came from, and which name each kernel was looked up by. What a context's end takes along stays noted until
- * the driver gives its address to another. */
+/* cuFuncGetParamInfo for drivers before 12.4. The call names a function, so this file records which image each module
+ * and library came from, and by which name each kernel was looked up. What a destroyed context contained stays recorded
+ * until the driver reuses its addresses. */
 #include "vgx_cuda_params.h"
 
 #include <pthread.h>
@@ -19,12 +19,12 @@ struct kernel {
 struct container {
   struct container *next;
   const void *handle;
-  const void *library; /* of a module that cuLibraryGetModule gave out: it ends with it */
-  uint64_t image;      /* of such a module: the library's */
+  const void *library; /* of a module from cuLibraryGetModule: its library, with which it ends */
+  uint64_t image;      /* of such a module: its library's image */
   struct kernel *kernels;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the list, and what hangs on it */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the list and its entries */
 static struct container *containers;
 static const struct vgx_params_reader *reader;
 static struct vgx_backend real;
@@ -55,7 +55,7 @@ static void forget_locked(const void *handle) {
   }
 }
 
-/* False: there is no memory. */
+/* Record a module or library. False: out of memory. */
 static bool note_locked(const void *handle, const void *library, uint64_t image) {
   struct container *made = malloc(sizeof *made);
   forget_locked(handle);
@@ -66,7 +66,7 @@ static bool note_locked(const void *handle, const void *library, uint64_t image)
   return true;
 }
 
-/* The name of a kernel, and its image. */
+/* The name of a kernel, and the module or library that it came from. */
 static const char *name_locked(const void *handle, struct container **of) {
   for (*of = containers; *of; *of = (*of)->next)
     for (struct kernel *kernel = (*of)->kernels; kernel; kernel = kernel->next)
@@ -88,7 +88,7 @@ static void forget_kernel_locked(const void *handle) {
     }
 }
 
-/* Note a kernel of a module or library. One that cannot be noted is not found by param_info. */
+/* Record a kernel of a module or library. Without memory for that, param_info does not find the kernel. */
 static void note_kernel_locked(struct container *of, const void *handle, const char *name) {
   size_t nbytes = strlen(name) + 1;
   struct kernel *made = of ? malloc(sizeof *made + nbytes) : NULL;

@@ -19,7 +19,7 @@ void vgx_desk_open(struct vgx_desk *desk, int fd);
 /* Send without waiting, since vgpud may not keep up; `fd` -1: no descriptor. */
 bool vgx_desk_send(struct vgx_desk *desk, const void *question, size_t nbytes, int fd);
 
-/* The answer, within two seconds, and its descriptor or -1, which is the caller's. */
+/* Receive the answer, within two seconds, and its descriptor or -1; the caller owns the descriptor. */
 bool vgx_desk_receive(struct vgx_desk *desk, void *answer, size_t nbytes, int *fd);
 
 #endif

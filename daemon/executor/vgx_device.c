@@ -10,7 +10,7 @@ CUresult vgx_device_enter(struct vgx_session *s, int32_t device) {
   if (device < 0 || device >= VGX_DEVICES_MAX)
     return CUDA_ERROR_INVALID_DEVICE;
   atomic_fetch_or(&vgx_meter->devices,
-                  1ull << device); /* first: vgpud withdraws a device, and then looks who uses it */
+                  1ull << device); /* before the check: vgpud withdraws a device, then reads who uses it */
   if (!ledger || !(__atomic_load_n(&ledger->absent, __ATOMIC_SEQ_CST) >> device & 1))
     return CUDA_SUCCESS;
   vgx_reason(s, CUDA_ERROR_DEVICE_UNAVAILABLE, "device %d is out of service on its host", device);

@@ -7,7 +7,7 @@
 
 struct vgx_session;
 
-/* Before a context is made on a device: whether it is in service. Counts it among those that the session has used. */
+/* Called before a context is made on a device: whether the device is in service. Records that the session uses it. */
 CUresult vgx_device_enter(struct vgx_session *s, int32_t device);
 
 #endif

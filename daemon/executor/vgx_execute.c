@@ -11,7 +11,7 @@ static CUresult enter_context(struct executor_thread *t, uint32_t id, void *cont
   return result;
 }
 
-/* Take the fixed fields, hold what they name, make the context current; then the rest is the operation's. */
+/* Take the fixed fields, hold the objects that they name, enter the context; the operation takes the rest. */
 static CUresult run_operation(struct executor_thread *t, uint32_t context_id, struct vgw_cursor *in,
                               const struct vgx_operation *op, struct vgx_reply *out) {
   void *context, *objects[VGX_HANDLES_MAX];
@@ -39,7 +39,7 @@ static CUresult take_deferred(struct vgx_session *s) {
   return result;
 }
 
-/* The number of the program's call; 0 where nothing measures. */
+/* Take the number of the program's call from the record; 0 if the backend measures nothing. */
 static bool take_correlation(struct vgx_session *s, struct vgw_cursor *in, uint64_t *correlation) {
   const uint64_t *number = vgw_take(in, sizeof *number);
   if (!number) {

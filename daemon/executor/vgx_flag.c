@@ -1,4 +1,4 @@
-/* Completion without asking: the device itself writes a word of shared pinned memory that the client watches. What the
+/* Completion without a reply: the device itself writes a word of shared pinned memory that the client watches. What the
  * client would have learned from a reply, it learns from `notice` in its rings. */
 #include <stdlib.h>
 
@@ -12,9 +12,9 @@ struct flag {
   uint32_t value;
 };
 
-/* For backends that cannot write by themselves; they do not run this once a kernel has faulted. The client may have
- * taken its memory away since it asked (its call for that comes in another ring, or in no context): so it is checked
- * again, and stays mapped meanwhile. */
+/* For backends that cannot write a word in a stream; they do not call this once a kernel has faulted. The client may
+ * have unmapped the memory since it requested the flag (by a record in another ring, or without a context), so the
+ * address is checked again; the lock keeps it mapped. */
 static void write_flag(void *argument) {
   struct flag *flag = argument;
   struct vgx_session *s = flag->session;

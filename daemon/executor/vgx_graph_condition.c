@@ -1,4 +1,4 @@
-/* Conditional nodes. The driver believes a condition's number, so only those that it made for the graph reach it. */
+/* Conditional nodes. The driver trusts a condition's number, so it only gets those that it made for the graph. */
 #include "vgx_graph_condition.h"
 
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static uint32_t id_at(const void *ids, uint32_t index) {
   return id;
 }
 
-/* Set a node's id and those of its graphs, of which `count` are reserved; `node` NULL: it was not made. */
+/* Set the ids of a node and of its graphs, of which `count` are reserved; `node` NULL: creating it failed. */
 static void set_ids(struct vgx_session *s, const struct vgw_req_vgpuGraphAddConditional *req, const void *bodies,
                     uint32_t count, CUgraphNode node, const CUgraph *graphs) {
   vgx_handle_set(s, VGW_KIND_GRAPH_NODE, req->node, node, VGW_KIND_GRAPH, req->hGraph);

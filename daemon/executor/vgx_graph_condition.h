@@ -10,12 +10,12 @@ CUresult vgx_condition_add(struct vgx_session *s, uint32_t graph, uint64_t value
 /* Whether a value was made for this graph by this session. */
 bool vgx_condition_is_of(struct vgx_session *s, uint32_t graph, uint64_t value);
 
-/* Copy at most `capacity` access descriptors, or operations and the id of their context; how many the node has. */
+/* Copy at most `capacity` access descriptors, or operations and their context's id; return how many the node has. */
 size_t vgx_node_access(const CUDA_MEM_ALLOC_NODE_PARAMS *params, CUmemAccessDesc *descs, uint64_t capacity);
 uint32_t vgx_node_words(struct vgx_session *s, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params,
                         CUstreamBatchMemOpParams *words, uint64_t capacity, uint32_t *context);
 
-/* Replace the arrays of a copy by their ids. INVALID_VALUE: the client has none of this. */
+/* Replace the arrays of a copy by their ids. INVALID_VALUE: the client does not have the array. */
 CUresult vgx_copy_name_arrays(struct vgx_session *s, CUDA_MEMCPY3D *copy);
 
 #endif

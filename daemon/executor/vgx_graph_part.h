@@ -4,7 +4,7 @@
 
 #include "vgx_session.h"
 
-/* The client's number of a node's host function. False: it is no host node, or its function is not the client's. */
+/* The client's number of a node's host function. False: not a host node, or the function is not the client's. */
 bool vgx_graph_callback_of(struct vgx_session *s, CUgraphNode node, uint32_t *callback);
 
 /* Whether a node is a copy that the client made of two halves: a child graph that holds them and nothing else. */

@@ -1,4 +1,4 @@
-/* Captures into graphs that the client knows from the beginning, and what captured nodes were given. */
+/* Captures into graphs that the client knows from the beginning, and the parameters of captured nodes. */
 #include "vgx_custom.h"
 #include "vgx_handle.h"
 #include "vgx_session.h"
@@ -48,7 +48,7 @@ CUresult vgx_vgpuCaptureDependencies(struct vgx_session *s, const struct vgw_req
   return CUDA_SUCCESS;
 }
 
-/* The client's name of a function that a node launches: one of a module, or a library's kernel. */
+/* The kind and id of the function that a node launches: a function of a module, or a library's kernel. */
 static CUresult name_function(struct vgx_session *s, const CUDA_KERNEL_NODE_PARAMS_v2 *p, uint32_t *kind,
                               uint32_t *id) {
   void *function = p->func, *kernel = p->kern;
@@ -72,7 +72,7 @@ static CUresult name_function(struct vgx_session *s, const CUDA_KERNEL_NODE_PARA
   return result;
 }
 
-/* The parameters as one block, as launches travel. `capacity` bytes are zero. */
+/* Pack the parameters into one block, as in a launch's record. The block's `capacity` bytes are zero before. */
 static CUresult pack(struct vgx_session *s, const CUDA_KERNEL_NODE_PARAMS_v2 *p, uint8_t *block, uint64_t capacity,
                      uint64_t *used) {
   CUfunction function = p->func;
@@ -99,7 +99,7 @@ static CUresult pack(struct vgx_session *s, const CUDA_KERNEL_NODE_PARAMS_v2 *p,
   }
   for (size_t i = 0, offset, nbytes; p->kernelParams; i++) {
     CUresult result = s->backend->cuFuncGetParamInfo(function, i, &offset, &nbytes);
-    if (result != CUDA_SUCCESS) /* there is no such parameter, or it cannot be told (vgx_cuda_params.c) */
+    if (result != CUDA_SUCCESS) /* no such parameter, or its layout is unknown (vgx_cuda_params.c) */
       return result == CUDA_ERROR_NOT_FOUND ? result : CUDA_SUCCESS;
     if (offset > capacity || nbytes > capacity - offset)
       return CUDA_ERROR_UNKNOWN;

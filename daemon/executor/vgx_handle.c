@@ -11,7 +11,7 @@
 
 char vgx_place_reserved, vgx_place_destroyed, vgx_place_ending;
 
-/* The record's thread; initial-exec: it is read for each late lookup. */
+/* The thread that executes the record; initial-exec, because vgx_handle and vgx_handles read it. */
 _Thread_local __attribute__((tls_model("initial-exec"))) struct executor_thread *vgx_executing;
 
 static bool is_object(const void *found) {
@@ -31,9 +31,9 @@ struct vgx_link *vgx_link_locked(struct vgx_session *s, vgx_name name) {
   return &leaf->links[vgx_name_id(name) % VGX_LEAF_SIZE];
 }
 
-/* --- what a record uses --- */
+/* --- references of a record --- */
 
-/* After the fence that follows the name's writing into a slot. */
+/* Look up a name. Called after the name was written into a slot and a fence was executed. */
 static CUresult load(struct vgx_session *s, uint32_t kind, vgx_name name, void **object) {
   _Atomic(void *) *place = vgx_place(s, name);
   /* Stored (release) by the thread that created the object, perhaps another ring's. */
@@ -74,10 +74,10 @@ CUresult vgx_record_ref(struct executor_thread *t, const struct vgx_operation *o
     names[i] = id ? vgx_name_of(kinds[i], id) : 0;
     put(&t->held, names[i]);
   }
-  atomic_thread_fence(memory_order_seq_cst); /* pairs with that of the destroyer, between its mark and our slots */
+  atomic_thread_fence(memory_order_seq_cst); /* pairs with a destroying thread's, between marking and reading slots */
   CUresult entered = context_id ? load(s, VGW_KIND_CONTEXT, context_name, context) : CUDA_ERROR_INVALID_CONTEXT;
   if (entered != CUDA_SUCCESS && op->flags & VGX_NEEDS_CONTEXT)
-    return entered; /* drop the context last: objects that were to be created in it are dropped before */
+    return entered; /* before the handles: objects that were to be created in it were not */
   for (uint32_t i = 0; i < op->handle_count; i++) {
     objects[i] = NULL;
     CUresult result = names[i] ? load(s, kinds[i], names[i], &objects[i]) : (CUresult)op->handles[i].null_result;
@@ -188,7 +188,7 @@ void vgx_handle_set(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void
   pthread_mutex_unlock(&s->table_lock);
 }
 
-/* --- what is known of them --- */
+/* --- queries --- */
 
 CUresult vgx_handle_ids(struct vgx_session *s, enum vgw_kind kind, uint32_t graph_id, void *const *objects,
                         size_t count, uint32_t *ids) {

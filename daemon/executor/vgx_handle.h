@@ -34,10 +34,10 @@ enum { VGX_LEAF_SIZE = 4096, VGX_LEAVES = 1024 };
 
 struct vgx_link {
   vgx_name owner, first, next, previous; /* first owned; neighbours below the same owner */
-  vgx_name ender;                        /* the object that is being destroyed, and this one with it */
+  vgx_name ender;                        /* the object whose destruction includes this one */
   uint32_t context;                      /* id of the context it was made in */
   uint64_t image_nbytes;                 /* of a module or library: its image, which is counted while it lives */
-  bool split;                            /* a graph's copy of which an internal host function does a half */
+  bool split;                            /* a graph's copy node, half of which an internal host function does */
   void *object;                          /* while `ender` is set */
 };
 
@@ -57,7 +57,7 @@ enum { VGX_HANDLES_MAX = 4, VGX_SLOTS = 8 };
 
 struct vgx_held {
   _Atomic vgx_name slots[VGX_SLOTS];
-  uint32_t count; /* the thread's own */
+  uint32_t count; /* used by the owning thread alone */
 };
 
 /* A handle among a request's fixed fields. */
@@ -77,14 +77,14 @@ CUresult vgx_record_ref(struct executor_thread *t, const struct vgx_operation *o
                         const void *fixed, void **context, void **objects);
 void vgx_record_unref(struct executor_thread *t);
 
-/* The same for another handle of the record that this thread executes. Id 0 gives NULL. */
+/* Hold and look up another handle of the record that this thread executes. Id 0 gives NULL. */
 CUresult vgx_handle(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void **object);
 
-/* And for an array of ids, which are read once: *objects is malloc'ed. Id 0 is INVALID_VALUE; NOT_SUPPORTED: one of
- * them is split, so whatever names it would have to name both its halves. */
+/* Likewise for an array of ids, which are read once: *objects is malloc'ed. Id 0 is INVALID_VALUE; NOT_SUPPORTED: one
+ * of the objects is split, and the call would have to name both halves. */
 CUresult vgx_handles(struct vgx_session *s, enum vgw_kind kind, const uint32_t *ids, uint32_t count, void ***objects);
 
-/* Hold it no longer: the caller has a reference of its own. */
+/* End the record's hold on one object: the caller has a reference of its own. */
 void vgx_record_unref_one(enum vgw_kind kind, uint32_t id);
 
 /* The context of the record that this thread executes. */
@@ -94,20 +94,20 @@ uint32_t vgx_context_id(void);
 enum vgx_reserved {
   VGX_RESERVED,
   VGX_TAKEN,      /* no id for a new object */
-  VGX_OVER_QUOTA, /* the tenant may have no more of its kind; the id is used up, and the reason has been told */
+  VGX_OVER_QUOTA, /* the tenant may have no more of its kind; the id is used up, and the client gets the reason */
 };
 enum vgx_reserved vgx_handle_reserve(struct vgx_session *s, enum vgw_kind kind, uint32_t id);
 void vgx_handle_set(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void *object, enum vgw_kind owner_kind,
-                    uint32_t owner_id); /* NULL: gone */
+                    uint32_t owner_id); /* `object` NULL: it was not created */
 
-/* Ids of objects; `graph_id`: which owns them, 0: any. INVALID_VALUE: one has none. */
+/* The ids of objects of graph `graph_id`, 0: of any owner. INVALID_VALUE: an object has no id. */
 CUresult vgx_handle_ids(struct vgx_session *s, enum vgw_kind kind, uint32_t graph_id, void *const *objects,
                         size_t count, uint32_t *ids);
 
-/* The bytes of the image that a module or library was loaded from; they are counted until its end. */
+/* Set the size of the image that a module or library was loaded from; it counts until the object's end. */
 void vgx_handle_set_image_locked(struct vgx_session *s, enum vgw_kind kind, uint32_t id, uint64_t nbytes);
 
-/* The object of an id, NULL: there is none now. table_lock held. */
+/* The object of an id; NULL: none is live. table_lock held. */
 void *vgx_handle_live_locked(struct vgx_session *s, enum vgw_kind kind, uint32_t id);
 
 /* The owner of an object; 0: it has none of that kind. */
@@ -119,7 +119,7 @@ bool vgx_handle_is_split(struct vgx_session *s, enum vgw_kind kind, uint32_t id)
 
 void vgx_handles_free(struct vgx_session *s);
 
-/* For arrays that the dispatcher makes. */
+/* Frees an array of the dispatcher when the variable goes out of scope. */
 #define VGX_FREED __attribute__((cleanup(vgx_free_array)))
 void vgx_free_array(void *array);
 

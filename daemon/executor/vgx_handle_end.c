@@ -1,4 +1,4 @@
-/* The end of objects: who owns what, and the wait for those who use it. */
+/* Destroying objects: who owns them, and the wait for threads that use them. */
 #include <time.h>
 
 #include "vgw_clock.h"
@@ -64,7 +64,7 @@ static bool mark_locked(struct vgx_session *s, vgx_name root, vgx_name name) {
 /* Whether no other thread's slot names an object that is destroyed with `root`. This thread's slots name at most its
  * context. */
 static bool is_unused_locked(struct vgx_session *s, vgx_name root) {
-  atomic_thread_fence(memory_order_seq_cst); /* pairs with that of vgx_record_ref, between its slots and our marks */
+  atomic_thread_fence(memory_order_seq_cst); /* pairs with vgx_record_ref's, between writing slots and looking up */
   for (struct executor_thread *t = s->threads; t; t = t->next)
     for (uint32_t i = 0; t != vgx_executing && i < VGX_SLOTS; i++) {
       vgx_name name = atomic_load_explicit(&t->held.slots[i], memory_order_acquire);

@@ -21,7 +21,7 @@ static struct vgx_image *image_of(struct vgx_session *s, uint32_t id) {
   return NULL;
 }
 
-/* A place for a new image of `total` bytes, or NULL; *over: as the tenant may have no more. Under table_lock. */
+/* A place for a new image of `total` bytes, or NULL; *over: the tenant's limit is reached. Under table_lock. */
 static struct vgx_image *image_reserve(struct vgx_session *s, uint32_t id, uint64_t total, bool *over) {
   *over = false;
   if (id == 0 || total == 0 || total > VGX_IMAGE_NBYTES - s->image_nbytes)
@@ -80,7 +80,7 @@ static void *map(int fd, uint64_t nbytes, int protection, int flags) {
   return data == MAP_FAILED ? NULL : data;
 }
 
-/* Memory for an upload that was offered: a memfd, or malloc's where there is none, which then is not kept. */
+/* Memory for an upload that was offered: a memfd or, if that fails, malloc's, which the cache does not get. */
 static bool upload_begin(struct vgx_image *image) {
   uint64_t nbytes = image->total + VGX_IMAGE_PADDING;
   int fd = memfd_create("vgpu-image", MFD_CLOEXEC | MFD_ALLOW_SEALING);

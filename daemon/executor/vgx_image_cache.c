@@ -14,7 +14,7 @@ struct question {
 };
 
 struct answer {
-  uint32_t found, zero; /* 1: the descriptor comes with it */
+  uint32_t found, zero; /* `found` 1: a descriptor comes with the answer */
 };
 
 static struct vgx_desk desk = VGX_DESK_NONE;

@@ -157,7 +157,7 @@ void vgx_ipc_remove_locked(struct vgx_session *s, uint32_t index) {
   s->exports[index] = s->exports[--s->export_count];
 }
 
-/* Whether it is known by an address. */
+/* Whether the export's key is an address. */
 static bool is_memory(const struct vgx_export *made) {
   return made->what == VGX_IPC_MEMORY || made->what == VGX_IPC_POINTER;
 }

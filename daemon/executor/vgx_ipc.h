@@ -14,14 +14,14 @@ struct vgx_export {
   char token[64];
 };
 
-/* The token of what has been exported; NULL: it has not been. Under ipc_lock. */
+/* The token of an exported object; NULL: it has not been exported. Under ipc_lock. */
 const char *vgx_ipc_exported_locked(const struct vgx_session *s, enum vgx_ipc_what what, uint64_t key);
-/* Publish an object and record that, under ipc_lock. The descriptor is closed. */
+/* Publish an object and record the export, under ipc_lock. The descriptor is closed. */
 CUresult vgx_ipc_export_locked(struct vgx_session *s, enum vgx_ipc_what what, uint64_t key,
                                const struct vgx_ipc_object *object, uint64_t nbytes);
 void vgx_ipc_remove_locked(struct vgx_session *s, uint32_t index);
 
-/* Whether vgpud takes questions for this session. */
+/* Whether vgpud's service for sharing is connected to this session. */
 bool vgx_ipc_is_there(void);
 
 /* Pass an object to vgpud; `token` opens it from now on. The caller keeps the descriptor. */

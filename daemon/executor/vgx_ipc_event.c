@@ -60,7 +60,7 @@ static void reap_locked(struct vgx_session *s) {
   }
 }
 
-/* Map `fd`, which becomes the event's on success, as an event. */
+/* Map `fd` as an event, which owns the descriptor on success. */
 static CUresult enter_page(struct vgx_session *s, int fd, struct vgx_ipc_event **made) {
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
   struct vgx_ipc_event *e = calloc(1, sizeof *e);
@@ -186,7 +186,7 @@ void vgx_ipc_events_free(struct vgx_session *s) {
   for (struct vgx_ipc_event *e = s->ipc_events, *next; e; e = next) {
     next = e->next;
     close(e->fd);
-    if (!e->refs) /* else work of the backend's still uses it, until the process ends */
+    if (!e->refs) /* otherwise the backend's work may use it until the process ends */
       free(e);
   }
   s->ipc_events = NULL;

@@ -1,12 +1,12 @@
-/* Interprocess events: a page of shared memory that every worker which has the event maps. No backend's event is behind
- * it, so it is the same for all of them; NVIDIA's own would need files in /dev/shm, which a worker may not make.
- *
- * Records are numbered. The device, or a host function, writes a record's number to the record's slot when its stream
- * reaches it; a waiter waits for that word. Every VGX_IPC_SLOTS-th record uses the same slot: a record counts as done
- * when a later one of its slot is, which matters only if that many are under way.
- *
- * Other workers of the same tenant write to the page: all they can break is when that tenant's waits end. If a worker
- * dies before its record is done, waits for it end with INVALID_HANDLE. */
+/* Interprocess events: a page
+ * of shared memory that every
+ * worker which has the event
+ * maps. No backend event is
+ * used, so all backends
+ * behave alike; NVIDIA's own
+ * would need files in
+ * /dev/shm, which a worker
+ * may not make. */
 #ifndef VGX_IPC_EVENT_H
 #define VGX_IPC_EVENT_H
 
@@ -25,7 +25,7 @@ struct vgx_ipc_event {
   struct vgx_session *s;
   struct vgx_ipc_page *page;
   uint32_t refs;
-  _Atomic uint32_t own_last, waited; /* numbers of this session's last record, and of the last the device waits for */
+  _Atomic uint32_t own_last, waited; /* numbers of this session's last record, and of the last one the device awaits */
   int fd;                            /* the page's, as long as this object exists: see vgx_ipc_event_mark */
   bool own, published, destroyed;    /* own: made here, not opened */
   char token[64];
@@ -36,7 +36,7 @@ static inline bool vgx_ipc_event_is_done(const struct vgx_ipc_event *e, uint32_t
   return (int32_t)(atomic_load_explicit(&e->page->done[number % VGX_IPC_SLOTS], memory_order_acquire) - number) >= 0;
 }
 
-/* A reference to the client's event `id`, which this record names: from here on it may be destroyed meanwhile. */
+/* Reference the client's event `id`, which this record names; other threads may destroy the id from here on. */
 struct vgx_ipc_event *vgx_ipc_event_ref(CUevent event, uint32_t id);
 void vgx_ipc_event_unref(struct vgx_ipc_event *e);
 

@@ -26,7 +26,7 @@ static bool is_recorder_dead(const struct vgx_ipc_event *e, uint32_t number) {
 
 /* --- records --- */
 
-/* Backends that cannot write by themselves do not run this once a kernel has faulted. */
+/* For backends that cannot write a word in a stream; they do not call this once a kernel has faulted. */
 static void write_done(void *argument) {
   struct work *work = argument;
   atomic_store_explicit(&work->event->page->done[work->number % VGX_IPC_SLOTS], work->number, memory_order_release);
@@ -164,7 +164,7 @@ CUresult vgx_vgpuIpcEventWait(struct vgx_session *s, const struct vgw_req_vgpuIp
       return result;
     }
   }
-  /* Beyond so many host functions the calling thread waits in the stream's place. */
+  /* Beyond BLOCKED_MAX waiting host functions, the calling thread waits in the stream's place. */
   if (atomic_fetch_add(&blocked, 1) >= BLOCKED_MAX) {
     atomic_fetch_sub(&blocked, 1);
     result = wait_done(e, number);

@@ -12,7 +12,7 @@
 #define MAX_CALLBACKS 65536 /* outstanding in a session */
 #define NEXT_TIMEOUT_S 10
 
-/* The parameter block as the driver takes it ready-packed; without parameters both lists are NULL. */
+/* The parameter block in the driver's packed form; without parameters both lists are NULL. */
 #define EXTRA(params, nbytes)                                                                                          \
   {CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)(params), CU_LAUNCH_PARAM_BUFFER_SIZE, &(size_t){nbytes},                   \
    CU_LAUNCH_PARAM_END}

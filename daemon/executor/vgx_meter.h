@@ -13,14 +13,14 @@
 
 struct vgx_meter_op {
   atomic_ullong count, nbytes;            /* calls; their records and replies */
-  atomic_ullong timed, timed_ns;          /* of the calls whose time was taken */
+  atomic_ullong timed, timed_ns;          /* calls that were timed; their total time */
   atomic_uint buckets[VGX_METER_BUCKETS]; /* bucket i: less than 2^i us, and not in one before; the last: more */
 };
 
 struct vgx_meter {
   atomic_ullong faults, cpu_ns; /* kernels that ended the context; the worker's processor time, once it has ended */
-  atomic_ullong devices;        /* a bit for each device on which it has made a context */
-  atomic_ullong held_ns;        /* for which calls waited as there were too many in a second */
+  atomic_ullong devices;        /* a bit for each device on which the session has made a context */
+  atomic_ullong held_ns;        /* time that calls waited because of the limit per second */
   uint64_t zero[4];
   atomic_ullong
       refused[VGX_METER_QUOTAS]; /* calls that would have been over a limit, by enum vgw_quota; 0: host memory */
@@ -30,16 +30,16 @@ struct vgx_meter {
 /* Before vgx_serve: map the file; takes ownership of `fd`. */
 void vgx_meter_set(int fd);
 
-/* The session's; never NULL: one that nobody reads until vgx_meter_set. */
+/* The session's meter; never NULL: before vgx_meter_set it is one that nobody reads. */
 extern struct vgx_meter *vgx_meter;
 
-/* Around a call. A call that the client waits for is timed always, others one in VGX_METER_SAMPLE, as reading the clock
- * costs as much as the smallest of them. `begin` returns 0 for a call that is not. */
+/* Called around a call. A call that the client waits for is timed always, others one in VGX_METER_SAMPLE, as reading
+ * the clock costs as much as the smallest call. `begin` returns 0 for a call that is not timed. */
 enum { VGX_METER_SAMPLE = 16 };
 uint64_t vgx_meter_begin(uint16_t opcode, bool waits);
 void vgx_meter_end(uint16_t opcode, bool waits, uint64_t begun_ns, uint64_t nbytes);
 
-/* The worker's processor time so far. */
+/* Store the worker's processor time so far. */
 void vgx_meter_finish(void);
 
 #endif

@@ -44,16 +44,16 @@ bool vgx_quota_reserve_locked(struct vgx_session *s, enum vgw_quota quota, uint6
   uint64_t limit = s->options->quotas[quota];
   if (!quota)
     return true;
-  vgx_quota_add_locked(s, quota, amount); /* first, so that of two sessions that count at once one sees the other */
+  vgx_quota_add_locked(s, quota, amount); /* before the sum: of two sessions that count at once, one sees the other */
   if (!limit || used_locked(s, quota) <= limit)
     return true;
   vgx_quota_release_locked(s, quota, amount);
   return false;
 }
 
-/* --- what the client is told --- */
+/* --- reasons for the client --- */
 
-enum { CALLS = VGW_QUOTA_NONE }; /* the place of calls_per_s, which no object has */
+enum { CALLS = VGW_QUOTA_NONE }; /* the index of calls_per_s; no kind of object has this quota */
 
 static bool is_first(struct vgx_session *s, uint32_t quota) {
   return !(atomic_fetch_or(&s->quotas_told, 1u << quota) & 1u << quota);
@@ -114,8 +114,8 @@ void vgx_compile_end(uint64_t begun_ns) {
 
 /* --- calls in a second --- */
 
-/* Calls that may be made before the next look at the clock: a tenth of a second's. A session has an equal part of what
- * its tenant may, beside those that have made calls within the last CALLING_MS. */
+/* The number of calls before the clock is read again is that of a tenth of a second. The tenant's calls per second are
+ * divided equally among those of its sessions that have made calls within the last CALLING_MS. */
 enum { CALLING_MS = 1000, BATCHES_S = 10 };
 
 static uint64_t calling(struct vgx_session *s, uint64_t now_ms) {

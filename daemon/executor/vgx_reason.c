@@ -1,7 +1,7 @@
 /* Why calls fail, in words, for the person in front of the program. The backend and the executor add lines here;
  * replies announce them (VGW_REASON_PENDING), and the client fetches them with vgpuTakeReasons.
  *
- * Bounded: a few lines at a time, of a bounded length each; what comes when it is full is dropped, and counted. */
+ * Bounded: a few lines at a time, of a bounded length each; further lines are dropped and counted. */
 #include "vgx_custom.h"
 #include "vgx_meter.h"
 #include "vgx_session.h"

@@ -7,7 +7,7 @@
 
 struct vgx_session;
 
-/* Tell the client, and the log, why a call fails; `put` is the backend's and logs nothing. Cut to VGX_REASON_NBYTES. */
+/* Tell the client and the log why a call fails; vgx_reason_add does not log. Cut to VGX_REASON_NBYTES. */
 enum { VGX_REASON_NBYTES = 1000 };
 void vgx_reason(struct vgx_session *s, CUresult result, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void vgx_reason_add(CUresult result, bool ends, const char *text);

@@ -41,11 +41,11 @@ struct vgx_ring {
   uint64_t head;
   uint64_t
       tail; /* the client's tail as last read: reading it for every record would take its cache line from the client */
-  uint32_t sleeps; /* the number of the ring's thread's sleep, as `worker_waits` shows it */
+  uint32_t sleeps; /* number of the thread's last sleep, in `worker_waits` while it sleeps */
   bool awaited;    /* the last record was a flag: the client continues when the device sets it */
   atomic_uint_least64_t
       fenced; /* the lowest position that a sleeping thread of another ring waits for; UINT64_MAX: none */
-  _Atomic uint32_t fence_bell;    /* futex, private: they sleep on it */
+  _Atomic uint32_t fence_bell;    /* futex, private: those threads sleep on it */
   atomic_uint_least64_t executed; /* what fences compare with: the client could overwrite the shared word */
 
   /* In a region the client is another machine, which no futex reaches: both sides are woken by records on the socket.
@@ -77,7 +77,7 @@ static bool has_record(struct vgx_ring *ring) {
   return ring->tail != ring->head;
 }
 
-/* Poll an empty ring for that time. True: it has a record, or the session has ended. */
+/* Poll an empty ring for `ns`. True: it has a record, or the session has ended. */
 static bool spin(struct vgx_ring *ring, uint64_t ns, bool yields) {
   uint64_t until = vgw_now_ns() + ns;
   for (unsigned turns = 1; turns % 64 || vgw_now_ns() < until; turns++) {
@@ -227,7 +227,7 @@ static void *serve_ring(void *argument) {
   return NULL;
 }
 
-/* Serve the ring that is mapped there; it is unmapped on failure. */
+/* Serve the ring at `mapped`, which is unmapped on failure. */
 static CUresult start(struct vgx_session *s, uint32_t number, void *mapped, bool remote) {
   struct vgx_ring *ring = mapped == MAP_FAILED ? NULL : calloc(1, sizeof *ring);
   if (ring) {

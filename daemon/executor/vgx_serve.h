@@ -28,11 +28,11 @@ struct vgx_serve_options {
   /* VGX_FEATURE_REGION: the region, and which part of it is this session's (whole pages). */
   int region_fd;
   uint64_t region_offset, region_nbytes;
-  struct vgw_ledger *ledger;        /* all sessions' memory, or NULL: this one is counted alone */
+  struct vgw_ledger *ledger;        /* what all sessions use; NULL: this session is counted alone */
   uint32_t ledger_row;              /* this session's */
   uint64_t host_limit_nbytes;       /* of clients' memory that a tenant's workers map together; 0: no limit */
-  bool host_limit_of_share;         /* the share says so, not [limits] */
-  const char *share;                /* the name of the tenant's; NULL: it has none */
+  bool host_limit_of_share;         /* the limit is the share's, not that of [limits] */
+  const char *share;                /* the name of the tenant's share; NULL: it has none */
   uint64_t quotas[VGW_QUOTA_COUNT]; /* of the tenant's sessions together, by enum vgw_quota; 0: no limit */
   uint64_t calls_per_s;             /* likewise */
 };

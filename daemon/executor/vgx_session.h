@@ -40,15 +40,15 @@ struct vgx_mapping {
 };
 #define VGX_NO_REGION UINT64_MAX
 
-/* A texture or surface. */
-/* The value that decides a conditional node, by the driver's number, which kernels receive. */
+/* A condition: the value that decides a conditional node.
+ * `value` is the driver's number for it, which kernels receive. */
 struct vgx_condition {
   uint64_t value;
   uint32_t graph; /* id */
 };
 
 struct vgx_sampled {
-  uint64_t value; /* the backend's */
+  uint64_t value; /* a texture or surface of the backend */
   bool surface;
 };
 
@@ -62,7 +62,7 @@ struct vgx_image {
   uint64_t mapped_nbytes; /* 0: `data` comes from malloc */
   int upload_fd;          /* the memfd under an offered image's upload, until it is complete; else -1 */
   uint64_t begun_ns;      /* loading it, in the thread's processor time */
-  uint64_t digest[4];     /* what an upload was offered as */
+  uint64_t digest[4];     /* the digest that an upload was offered with */
 };
 
 /* A host function that is due: on the stack of the backend's thread that waits for the client. */
@@ -99,7 +99,7 @@ struct vgx_session {
   atomic_llong calls_left;              /* until the next look at the clock; without a limit not used */
   pthread_mutex_t pace_lock;            /* the thread that is held back holds it */
   uint64_t paced_until_ns;              /* when the next calls are due; under pace_lock */
-  atomic_uint quotas_told;              /* a bit for each of which the client knows that it was reached */
+  atomic_uint quotas_told;              /* a bit for each quota of which the client has been told that it is reached */
   uint64_t host_nbytes;                 /* of the client's memory that are mapped here; under table_lock */
   struct vgx_sampled *sampled;          /* textures and surfaces; under table_lock */
   uint32_t sampled_count, sampled_capacity;
@@ -201,7 +201,7 @@ void vgx_notice(struct vgx_session *s, uint32_t bit, bool on);
 
 extern VGX_OPERATIONS struct vgx_operation vgx_operations[VGW_OP_COUNT];
 
-/* End the session for what the peer sent; the return value is only for `return`. */
+/* End the session because of what the peer sent. Callers return the result, which has no other meaning. */
 CUresult vgx_violation(struct vgx_session *s, const char *what);
 void vgx_end(struct vgx_session *s, enum vgx_reason reason, const char *text);
 

@@ -28,10 +28,10 @@ _CONFIG_NBYTES = 1024 * 1024
 RANGE_NBYTES_MIN = 24 << 20  # a ring takes 10 MiB, and half a range is for pinned memory
 _SPIN_US, _FEW_PROCESSORS = 50, 2
 _KEY = re.compile(r"([a-z_]+(?:\.[a-z_0-9]+)*): ")
-# Nobody else's: UIDS-GIDS.md of systemd lists 1879048192 to 2147352575 as unused.
+# Ids that no other software uses: UIDS-GIDS.md of systemd lists 1879048192 to 2147352575 as unused.
 _WORKER_IDS = "2000000000-2000065535"
-_OBJECTS: Any = Field(default=None, ge=1, le=1 << 22)  # the handle tables hold no more
-_TOKEN_LENGTHS = range(16, 256)  # the guest library holds up to 255
+_OBJECTS: Any = Field(default=None, ge=1, le=1 << 22)  # the capacity of a handle table
+_TOKEN_LENGTHS = range(16, 256)  # the guest library stores at most 255 characters
 
 
 class ConfigError(Exception):
@@ -59,7 +59,7 @@ class TokenConfig(_Model):
 
     name: str = Field(min_length=1, max_length=64)
     value: SecretStr
-    share: str | None = None  # the [[shares]] that its clients have
+    share: str | None = None  # name of the [[shares]] entry for clients with this token
 
     @field_validator("value")
     @classmethod
@@ -74,10 +74,10 @@ class ShareConfig(_Model):
     """How much of the devices a tenant gets. A tenant is a user, a VM or a TCP address, with one token."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
-    memory_mib: int | None = Field(default=None, ge=1, le=1 << 30)  # of each device, for all its sessions together
+    memory_mib: int | None = Field(default=None, ge=1, le=1 << 30)  # of each device, for all sessions of a tenant
     sessions: int | None = Field(default=None, ge=1, le=65535)  # at the same time
-    weight: int | None = Field(default=None, ge=1, le=10000)  # of compute time beside busy others; left out: 100
-    # Objects that all its sessions together have; protocol/gen/dsl.py says what counts as what
+    weight: int | None = Field(default=None, ge=1, le=10000)  # of compute time among busy tenants; default: 100
+    # Limits of objects in all sessions of a tenant together; protocol/gen/dsl.py defines which objects count
     contexts: int | None = _OBJECTS
     streams: int | None = _OBJECTS
     events: int | None = _OBJECTS
@@ -86,9 +86,9 @@ class ShareConfig(_Model):
     arrays: int | None = _OBJECTS  # and mipmapped arrays
     pools: int | None = _OBJECTS
     image_mib: int | None = Field(default=None, ge=1, le=1 << 20)  # of program images that are being loaded, or loaded
-    compile_s: float | None = Field(default=None, gt=0, le=1e6)  # processor time that its open sessions have compiled
+    compile_s: float | None = Field(default=None, gt=0, le=1e6)  # processor time of compiling for open sessions
     host_memory_mib: int | None = Field(default=None, ge=1, le=1 << 30)  # in place of limits.host_memory_mib
-    calls_per_s: int | None = Field(default=None, ge=1, le=1_000_000_000)  # more are held back
+    calls_per_s: int | None = Field(default=None, ge=1, le=1_000_000_000)  # calls above this rate are delayed
 
     @property
     def quotas(self) -> dict[str, int]:
@@ -130,7 +130,7 @@ class TlsConfig(_Model):
 
 
 class UserConfig(_Model):
-    """What a user of this host gets."""
+    """The share of one user of this host."""
 
     uid: int = Field(ge=0, lt=2**32 - 1)
     share: str
@@ -145,18 +145,18 @@ class LimitsConfig(_Model):
     pending_per_client: int = Field(default=512, ge=1, le=65535)  # so that one client cannot shut the others out
     ipc_objects_per_tenant: int = Field(default=4096, ge=0, le=16384)  # allocations and events shared by cuIpc; 0: none
     spare_workers: int = Field(default=1, ge=0, le=16)
-    warm_workers: int = Field(default=0, ge=0, le=16)  # for each device, with a context on it: that costs its memory
+    warm_workers: int = Field(default=0, ge=0, le=16)  # for each device; the context of each uses device memory
     kernel_cache_nbytes: int = Field(default=2**30, ge=0, le=2**44)  # on disk, for each tenant; 0: nothing is kept
-    # How long a worker's thread looks at an empty ring before it sleeps; left out: 50, or 0 on two processors.
+    # How long a worker's thread polls an empty ring before it sleeps; default: 50, or 0 with at most two processors.
     spin_us: int | None = Field(default=None, ge=0, le=1_000_000)
     hello_timeout_s: float = Field(default=5.0, gt=0, le=60)
-    frame_timeout_s: float = Field(default=5.0, gt=0, le=60)  # a begun frame, or an answer the client does not read
+    frame_timeout_s: float = Field(default=5.0, gt=0, le=60)  # to finish a begun frame, or to read an answer
     # How long a session without a worker may be silent: after hello, and between two questions to NVML.
     attach_timeout_s: float = Field(default=3600.0, gt=0, le=1e7)
     worker_start_timeout_s: float = Field(default=20.0, gt=0, le=300)
-    worker_exit_timeout_s: float = Field(default=2.0, gt=0, le=60)  # after its client, or SIGTERM
-    worker_memory_mib: int | None = Field(default=None, ge=64, le=1 << 30)  # of the host's, with control groups alone
-    # Memory that clients share with their workers (pinned, registered), for each tenant; left out: half the machine's
+    worker_exit_timeout_s: float = Field(default=2.0, gt=0, le=60)  # after its client's end, or SIGTERM
+    worker_memory_mib: int | None = Field(default=None, ge=64, le=1 << 30)  # host memory; needs control groups
+    # Memory that clients share with their workers (pinned, registered), for each tenant; default: half the machine's
     host_memory_mib: int | None = Field(default=None, ge=1, le=1 << 30)
     drain_timeout_s: float = Field(default=5.0, ge=0, le=86400)  # how long sessions may go on after SIGTERM
 
@@ -169,7 +169,7 @@ class LimitsConfig(_Model):
 
     @property
     def spin_here_us(self) -> int:
-        """`spin_us`, or what this machine's processors can spare: on two, a thread that spins stops its client."""
+        """`spin_us`, or its default on this machine: on two processors a spinning thread would stop its client."""
         if self.spin_us is not None:
             return self.spin_us
         return _SPIN_US if len(os.sched_getaffinity(0)) > _FEW_PROCESSORS else 0
@@ -183,7 +183,7 @@ class ImagesConfig(_Model):
     tenant_nbytes: int = Field(default=512 * 1024 * 1024, ge=0, le=2**40)  # of memory, for each tenant
     tenant_entries: int = Field(default=1024, ge=0, le=65536)
     nbytes: int = Field(default=2 * 1024 * 1024 * 1024, ge=0, le=2**44)  # of all tenants
-    entries: int = Field(default=8192, ge=0, le=2**20)  # likewise; each is a descriptor of vgpud's
+    entries: int = Field(default=8192, ge=0, le=2**20)  # of all tenants; each uses one descriptor of vgpud
     keep_s: float = Field(default=86400.0, gt=0, le=1e8)  # after a tenant's last session
 
 
@@ -196,18 +196,18 @@ class LogConfig(_Model):
 
 
 class VmConfig(_Model):
-    """A virtual machine: the name of its clients, and how its vsock reaches vgpud if not through this host's kernel."""
+    """A virtual machine: its name, and how its vsock reaches vgpud if not through this host's kernel."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
     cid: int = Field(ge=3, lt=VMADDR_CID_ANY)
     vsock: str | None = None  # vgpud is its vsock device: the vhost-user socket that QEMU connects to
     hybrid: str | None = None  # the unix socket that its VMM (Firecracker, Cloud Hypervisor) maps vsock to
     port: int = Field(default=7070, ge=1, lt=VMADDR_CID_ANY)
-    group: str | None = None  # of either socket and the memory, whose mode is 0660: the VMM's
-    share: str | None = None  # the [[shares]] that its clients have
-    ivshmem: str | None = None  # the file behind its ivshmem device: memory that it and this host share
+    group: str | None = None  # the VMM's group, for the socket and the ivshmem file (mode 0660)
+    share: str | None = None  # name of the [[shares]] entry for clients in this VM
+    ivshmem: str | None = None  # the file behind its ivshmem device: memory that the VM and this host share
     ivshmem_mib: int = Field(default=256, ge=32, le=1 << 20)
-    # Number of ranges in it; sessions beyond that get none. 0: four, or as many as fit.
+    # Number of ranges in the ivshmem memory; further sessions get none. 0: four, or as many as fit.
     ivshmem_sessions: int = Field(default=0, ge=0, le=64)
 
     @model_validator(mode="after")
@@ -221,7 +221,7 @@ class VmConfig(_Model):
         if self.vsock is not None and self.hybrid is not None:
             raise ValueError("a VM has one vsock device: vsock or hybrid, not both")
         if self.vsock is not None:
-            parse_endpoint(f"unix:{self.vsock}.control")  # the longer of the two paths that are made from it
+            parse_endpoint(f"unix:{self.vsock}.control")  # the longer of the two paths derived from vsock
         if self.hybrid_endpoint is not None:
             parse_endpoint(str(self.hybrid_endpoint))
         return self
@@ -233,7 +233,7 @@ class VmConfig(_Model):
 
     @property
     def hybrid_endpoint(self) -> HybridVsockEndpoint | None:
-        """The endpoint at which its VMM delivers its connections."""
+        """The endpoint at which the VMM delivers the VM's connections."""
         return None if self.hybrid is None else HybridVsockEndpoint(self.hybrid, self.port)
 
 
@@ -252,14 +252,14 @@ class Config(_Model):
     gpus: str = Field(default="h100", min_length=1, max_length=1024)
     libcuda: str = "libcuda.so.1"
     cache_dir: str | None = None
-    state_dir: str | None = None  # of issued tokens and quarantine; left out: systemd's, or they end with vgpud
+    state_dir: str | None = None  # for issued tokens and quarantine; default: systemd's, or none is saved
     shared_memory: bool = True  # unix sockets: rings and pinned memory shared with the client
-    require_isolation: bool = False  # refuse clients if this kernel gives less than worker/cell.py's namespaces
-    worker_ids: str = _WORKER_IDS  # FIRST-LAST: each worker has one for its user and group id
+    require_isolation: bool = False  # refuse clients if this kernel lacks a part of worker/cell.py's isolation
+    worker_ids: str = _WORKER_IDS  # FIRST-LAST: each worker gets one of them as its user and group id
     worker_command: list[str] | None = (
         None  # run instead of `python -m vgpud.worker`: a sandbox around it, or a test's replacement
     )
-    # What the simulator checks kernels for, for `vgpu sanitize`, which reads the reports in the log.
+    # The simulator's checks of kernels, for `vgpu sanitize`, which reads the reports in the log.
     sanitize: list[Literal["memcheck", "initcheck", "racecheck", "synccheck", "leakcheck"]] = []
     # Count what kernels do and log it by launch, for `vgpu sim profile`.
     profile: bool = False
@@ -359,8 +359,8 @@ class Config(_Model):
 
     @property
     def state_path(self) -> Path | None:
-        """The folder in which the administrator's orders outlive vgpud: STATE_DIRECTORY is systemd's. None: they do
-        not.
+        """The folder that keeps the administrator's orders across restarts: STATE_DIRECTORY is systemd's. None: they
+        are not kept.
         """
         given = self.state_dir or os.environ.get("STATE_DIRECTORY", "").split(":")[0]
         return Path(given) if given else None

@@ -12,10 +12,10 @@ class CudaError(IntEnum):
     SUCCESS = 0
     INVALID_VALUE = 1  # the client broke the control protocol; a handle names nothing that it may open
     OUT_OF_MEMORY = 2  # a tenant shares too much
-    DEVICE_UNAVAILABLE = 46  # out of service
+    DEVICE_UNAVAILABLE = 46  # the device is out of service
     NO_DEVICE = 100  # nothing in the inventory
-    INVALID_CONTEXT = 201  # a handle is of the session's own
+    INVALID_CONTEXT = 201  # the session opens a handle that it exported itself
     OPERATING_SYSTEM = 304  # no worker could be started
-    NOT_PERMITTED = 800  # identity or token
+    NOT_PERMITTED = 800  # the client's identity or token is refused
     SYSTEM_NOT_READY = 802  # a limit is reached or vgpud is stopping: try again later
     SYSTEM_DRIVER_MISMATCH = 803  # no protocol version in common

@@ -23,7 +23,7 @@ Logger = structlog.stdlib.BoundLogger
 
 
 def escape(value: object) -> str:
-    """A value as one word or a quoted string: printable ASCII only: no text can forge a line or control a terminal."""
+    """A value as one word or quoted string, in printable ASCII, so no text can forge a line or control a terminal."""
     text = value if isinstance(value, str) else str(value)
     if len(text) > _VALUE_CAP:
         text = text[:_VALUE_CAP] + "..."
@@ -94,7 +94,7 @@ class _Stream:
 
 
 class RateLimit:
-    """A token bucket: `burst` events at once, or a second's, then `rate` a second. Counts the events that it
+    """A token bucket: max(burst, rate) events at once, then `rate` a second. Counts the events that it
     suppresses.
     """
 
@@ -123,7 +123,7 @@ class RateLimit:
 
 
 class KeyedRateLimit:
-    """A RateLimit for each key, of a bounded number of keys: the one longest unused is forgotten."""
+    """A RateLimit for each of a bounded number of keys: the least recently used key is dropped."""
 
     def __init__(self, rate: float, burst: float, capacity: int = 1024) -> None:
         self._rate, self._burst, self._capacity = rate, burst, capacity

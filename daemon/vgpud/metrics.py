@@ -34,7 +34,7 @@ class Metrics:
     image_misses: int = 0
     image_nbytes_spared: int = 0
     image_nbytes_uploaded: int = 0  # and verified
-    images_refused: int = 0  # not what the client called them, or too large
+    images_refused: int = 0  # their digest did not match, or they were too large
     images_held: int = 0
     image_nbytes_held: int = 0
     image_tenants: int = 0
@@ -47,7 +47,7 @@ class Metrics:
         self.refusals[code.name] += 1
 
     def dump(self) -> dict[str, Any]:
-        """The counters that start at zero with the first vgpud, for restore()."""
+        """All counters but the gauges, for restore() in the next vgpud."""
         gauges = (
             "connections_pending",
             "sessions_open",

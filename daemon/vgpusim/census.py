@@ -1,6 +1,6 @@
-"""Which kernels of a library, fat binary or PTX text the compiler takes, and which instruction stops the others.
+"""Which kernels of a library, fat binary or PTX text the compiler accepts, and which instruction stops the others.
 
-Kernels are compiled as far as LLVM IR, for the block that they ask for; what LLVM does with it is not measured.
+Kernels are compiled as far as LLVM IR, for the block that they require; compiling the IR by LLVM is not measured.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class Census:
 
     file: str
     containers: int = 0  # with or without PTX for the device
-    modules: int = 0  # with PTX for it
+    modules: int = 0  # containers with PTX for the device
     unreadable: Counter[str] = field(default_factory=Counter)  # modules, by the reason
-    kernels: int = 0  # in what was read
+    kernels: int = 0  # in the modules that could be read
     read: int = 0
     accepted: int = 0
     refused: Counter[str] = field(default_factory=Counter)  # kernels, by the instruction that stops them
 
     @property
     def share(self) -> float:
-        """The number of read kernels that the compiler accepts."""
+        """The fraction of the read kernels that the compiler accepts."""
         return self.accepted / self.read if self.read else 0.0
 
 
@@ -47,7 +47,7 @@ def take(path: Path, capability: tuple[int, int], sample: int | None = None) -> 
 
     Args:
         capability: Of the device that is to run it, as (13, 0).
-        sample: Read about so many kernels, chosen at random but always the same; None: all.
+        sample: Read about so many kernels, chosen at random with a fixed seed; None: all.
     Raises:
         OSError: The file cannot be read.
         ImageError: It is neither a library, a fat binary nor PTX.
@@ -56,7 +56,7 @@ def take(path: Path, capability: tuple[int, int], sample: int | None = None) -> 
     texts = list(_texts(path, capability, census))
     chosen = random.Random(1)
     chosen.shuffle(texts)
-    each = None if sample is None else -(-4 * sample // max(1, len(texts)))  # many hold no kernel
+    each = None if sample is None else -(-4 * sample // max(1, len(texts)))  # many texts hold no kernel
     for entry in texts:
         if sample is not None and census.read >= sample:
             break
@@ -74,11 +74,11 @@ def take(path: Path, capability: tuple[int, int], sample: int | None = None) -> 
 
 
 def _texts(path: Path, capability: tuple[int, int], census: Census) -> Iterator[str | fatbin.Entry]:
-    """The PTX that the driver would take of each container, or the text that the file is."""
+    """The PTX that the driver would select from each container, or the whole file where it is PTX text."""
     with path.open("rb") as file:
         if path.stat().st_size == 0:
             raise ImageError(200, "an empty file")
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # entries are views of it: it is closed with them
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # stays open while its views, the entries, exist
     for _, container in report.containers(data):
         if container == ():
             continue

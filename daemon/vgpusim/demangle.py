@@ -12,7 +12,7 @@ _MAX_NBYTES = 4096
 
 @functools.cache
 def _demangler() -> object | None:
-    """__cxa_demangle of the C++ library that LLVM has brought along."""
+    """__cxa_demangle of libstdc++, which LLVM needs as well; None without it."""
     try:
         function = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
     except (OSError, AttributeError):

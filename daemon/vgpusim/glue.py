@@ -42,7 +42,7 @@ class _Text:
 
 
 class _Image:
-    """A loaded image: its module, and what the C half numbers."""
+    """A loaded image: its module, and the variables and kernels that the C half knows by index."""
 
     def __init__(self, text: _Text, compute_capability: tuple[int, int], attributes: Sequence[int]) -> None:
         self.compute_capability = compute_capability
@@ -71,7 +71,7 @@ class Glue:
         self._kernels: dict[int, tuple[_Image, str]] = {}
 
     def set_cache(self, cache: DiskCache) -> None:
-        """Keep compiled kernels there from now on."""
+        """Store compiled kernels in `cache` from now on."""
         self._cache = cache
 
     # ---- hooks, in the header's order
@@ -89,7 +89,7 @@ class Glue:
         return 0
 
     def unload_image(self, identifier: int) -> int:
-        """Forget an image and the code of its kernels; the C half has waited for what ran it."""
+        """Forget an image and the code of its kernels; the C half has waited for all launches of these kernels."""
         with self._lock:
             gone = self._images.pop(identifier)
             for kernel in gone.ids.values():
@@ -148,7 +148,7 @@ class Glue:
         content = bytearray(variable.initial)  # what follows is zero already: huge variables cost nothing (AT8)
         for offset, symbol, addend in variable.relocations:
             content[offset : offset + 8] = ((addresses[owner.index[symbol]] + addend) % 2**64).to_bytes(8, "little")
-        if any(content):  # fresh memory is zero already: do not touch it for nothing
+        if any(content):  # fresh memory is zero already: an all-zero write would only touch pages
             self._ffi.memmove(data, bytes(content), len(content))
         return 0
 
@@ -205,7 +205,7 @@ class Glue:
     # ----
 
     def _text(self, data: bytes, capability: tuple[int, int]) -> _Text:
-        """The module of an image; two threads that load it at once may both make one."""
+        """The module of an image; two threads that load it at once may both parse it."""
         key = hashlib.sha256(data).digest(), capability
         with self._lock:
             known = self._texts.get(key)
@@ -275,11 +275,11 @@ def install(
 
     Args:
         ffi, lib: Of vgpud._executor.
-        profiles: The simulated cards of this host, for the record; what counts is the inventory.
+        profiles: The simulated cards of this host, at least as many as devices in `inventory`; not used otherwise.
         inventory: wire.md's INVENTORY, as this client sees it: its device i is the C half's device i.
         cache: Where compiled kernels are kept; None: nowhere, until set_cache.
     Returns:
-        `const struct vgx_backend *` for vgx_serve, and what stands behind it.
+        `const struct vgx_backend *` for vgx_serve, and the Glue that answers its hooks.
     Raises:
         RuntimeError: A device cannot be set up, such as when its addresses are taken.
     """
@@ -295,7 +295,7 @@ def install(
 
     def log_reason(text: Any, capacity: int) -> None:
         readable = demangle.text(ffi.string(text, capacity).decode(errors="replace"))
-        _log(6, f"simulator: {readable}")  # the client has the same line in front of it
+        _log(6, f"simulator: {readable}")  # the client gets the same text
         told = readable.encode()[: capacity - 1] + b"\0"
         ffi.memmove(text, told, len(told))
 

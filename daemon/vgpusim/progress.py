@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 AFTER_S = 2.0
 _LINE_NBYTES = 1000
 _PAUSE_S = 10.0  # between two lines of a process
-tell: Callable[[bytes], object] | None = None  # the client, while one is served; the log is told in any case
+tell: Callable[[bytes], object] | None = None  # sends lines to the client being served; the log gets every line
 _lock = _thread.allocate_lock()
 _last_at = -_PAUSE_S
 
@@ -27,7 +27,7 @@ def reported(what: str, after_s: float | None = None) -> Iterator[None]:
     over = _thread.allocate_lock()
     over.acquire()
     limit_s = AFTER_S if after_s is None else after_s
-    _thread.start_new_thread(_watch, (over, limit_s, what))  # threading's would wait until it runs
+    _thread.start_new_thread(_watch, (over, limit_s, what))  # Thread.start() would wait until it runs
     try:
         yield
     finally:

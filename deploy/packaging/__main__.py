@@ -82,12 +82,12 @@ def _bundle(options: argparse.Namespace) -> list[Path]:
 
 
 def _programs(names: list[str] | None = None) -> dict[str, Path]:
-    """The test programs, or some of them, compiled by NVIDIA's compiler from PyPI."""
+    """Name to test program, for all or the given names, compiled by NVIDIA's compiler from PyPI."""
     from tests.programs.toolchain import HERE, PTX, RELOCATABLE, cuda13
 
     compiler = cuda13()
     names = names or [path.stem for path in sorted(HERE.glob("*.cu")) if "." not in path.stem]
-    several = {path.name.split(".")[0] for path in HERE.glob("*.*.cu")}  # of which one program is linked
+    several = {path.name.split(".")[0] for path in HERE.glob("*.*.cu")}  # programs linked from several files
     return {name: compiler.build(name, RELOCATABLE if name in several else PTX) for name in names}
 
 

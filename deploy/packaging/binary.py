@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Ubuntu 22.04's. Debian 12 has 2.36, Ubuntu 24.04 2.39, Debian 13 2.41.
-OLDEST_GLIBC = (2, 35)  # of the bundle, for its Python's sake
-OLDEST_GUEST_GLIBC = (2, 34)  # of what a guest installs: RHEL 9's
+# glibc versions: Ubuntu 22.04 has 2.35, Debian 12 2.36, Ubuntu 24.04 2.39, Debian 13 2.41.
+OLDEST_GLIBC = (2, 35)  # for the bundle, because of its Python
+OLDEST_GUEST_GLIBC = (2, 34)  # for a guest's files: the version of RHEL 9
 _ELF = b"\x7fELF"
 _TOOL_TIMEOUT_S = 120
 
@@ -23,7 +23,7 @@ class TooNewError(ValueError):
 
 
 def stripped(file: Path) -> bytes:
-    """The file without debug information and without symbols that nothing needs when it runs."""
+    """The content of a file without debug information and without symbols that are not needed at run time."""
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / file.name
         subprocess.run(["strip", "--strip-unneeded", "-o", str(target), str(file)], check=True, timeout=_TOOL_TIMEOUT_S)
@@ -31,7 +31,7 @@ def stripped(file: Path) -> bytes:
 
 
 def is_elf(file: Path) -> bool:
-    """Whether a regular file, not a link, is a compiled one."""
+    """Whether a file is a regular ELF file; False for a link."""
     if file.is_symlink() or not file.is_file():
         return False
     with file.open("rb") as opened:
@@ -39,7 +39,7 @@ def is_elf(file: Path) -> bool:
 
 
 def glibc_needed(files: Iterable[Path]) -> dict[Path, tuple[int, int]]:
-    """The newest glibc version whose symbols each file asks for, (0, 0) for none."""
+    """For each file the newest glibc version that its symbols require, (0, 0) if none."""
     needed = {}
     for file in files:
         listing = subprocess.run(
@@ -58,7 +58,7 @@ def newest_glibc(folder: Path) -> tuple[int, int]:
     """The oldest glibc with which all compiled files below `folder` work.
 
     Raises:
-        TooNewError: it is newer than OLDEST_GLIBC.
+        TooNewError: that version is newer than OLDEST_GLIBC.
     """
     needed = glibc_needed(file for file in sorted(folder.rglob("*")) if is_elf(file))
     for file, version in needed.items():

@@ -37,16 +37,16 @@ _LIBRARY_GLOBS = (
 
 
 class BundleError(Exception):
-    """The bundle cannot be built; the text names what is missing or too much."""
+    """The bundle cannot be built; the text names what is missing or superfluous."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The contents besides vgpud and vgpu."""
+    """The contents of the bundle besides vgpud and vgpu."""
 
     simulator: bool = True
-    programs: Mapping[str, Path] | None = None  # compiled CUDA programs, by their name in the bundle
-    guest: Mapping[str, Path] | None = None  # programs for a guest that can be booted; None: no guest
+    programs: Mapping[str, Path] | None = None  # name in the bundle to compiled CUDA program
+    guest: Mapping[str, Path] | None = None  # programs for a bootable guest; None: the bundle has no guest
 
 
 def make_bundle(folder: Path, source: Source, options: Options, scratch: Path) -> None:
@@ -70,7 +70,7 @@ def make_bundle(folder: Path, source: Source, options: Options, scratch: Path) -
     glibc = ".".join(map(str, newest_glibc(folder)))
     _write_texts(folder, source, glibc, versions, options)
     _compile(python)
-    if options.guest is not None:  # last, for it brings its own glibc
+    if options.guest is not None:  # last, because it has its own glibc, which newest_glibc() must not see
         make_machine(folder / "vm", folder / "bin/vgpu-vm", options.guest)
 
 
@@ -81,7 +81,7 @@ def _copy_vgpu(site: Path) -> None:
     for package in (ROOT / "daemon/vgpud", ROOT / "daemon/vgpusim", ROOT / "guest/vgpu_guest"):
         left_out = shutil.ignore_patterns("__pycache__", "_executor*", "*.[ch]")
         shutil.copytree(package, site / package.name, ignore=left_out)
-    # cffi compiles it for the limited API, so it works with every CPython 3, although its name names one version.
+    # cffi compiles the executor for the limited API, so it works with every CPython 3, although its name has a version.
     shutil.copy(executors[0], site / "vgpud/_executor.abi3.so")
     libraries = ROOT / "build/guest"
     for pattern in _LIBRARY_GLOBS:
@@ -123,7 +123,7 @@ def _write_texts(folder: Path, source: Source, glibc: str, versions: Mapping[str
 
 
 def _compile(python: Path) -> None:
-    """Byte code without time stamps and paths of this machine, which Python does not check against the sources."""
+    """Compile to byte code that has no time stamps or paths of this machine and is not checked against the sources."""
     options = ["-q", "-j", "0", "--invalidation-mode", "unchecked-hash", "-s", str(python), "-p", "python"]
     for folder in (python / f"lib/python{VERSION}", python / "site"):
         command = [str(python / "bin/python3"), "-m", "compileall", *options, str(folder)]
@@ -146,7 +146,7 @@ def pack(folder: Path, target: Path, source: Source, nbytes_cap: int = NBYTES_CA
         return member
 
     partial = target.with_suffix(".partial")
-    # Blocks of a fixed size: the same bytes whatever the number of cores.
+    # Blocks of a fixed size give the same bytes for every number of cores.
     command = ["xz", "--threads=0", "--block-size=96MiB", "--x86", "--lzma2=preset=6,dict=64MiB", "--stdout"]
     with partial.open("wb") as out, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out) as xz:
         assert xz.stdin is not None

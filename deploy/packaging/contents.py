@@ -28,27 +28,27 @@ class File:
 
 
 class Contents:
-    """Files by their path, which is relative. Two with the same path are an error."""
+    """Relative path to file. Adding a path twice is an error."""
 
     def __init__(self) -> None:
         self.files: dict[str, File] = {}
 
     def add(self, path: str, content: bytes | str, mode: int = 0o644) -> None:
-        """Put a regular file."""
+        """Add a regular file."""
         self._put(path, File(content.encode() if isinstance(content, str) else content, mode))
 
     def link(self, path: str, target: str) -> None:
-        """Put a symbolic link."""
+        """Add a symbolic link."""
         self._put(path, File(target=target))
 
     def add_tree(self, path: str, folder: Path, pattern: str = "*") -> None:
-        """Put the regular files below `folder` that match, without what Python compiles."""
+        """Add the regular files below `folder` that match, without __pycache__."""
         for file in sorted(folder.rglob(pattern)):
             if file.is_file() and "__pycache__" not in file.parts:
                 self.add(f"{path}/{file.relative_to(folder).as_posix()}", file.read_bytes())
 
     def merge(self, path: str, other: Contents) -> None:
-        """Put all of `other` below `path`, "" for the top."""
+        """Add all files of `other` below `path`; "" is the top."""
         for name, file in other.files.items():
             self._put(f"{path}/{name}" if path else name, file)
 
@@ -58,7 +58,7 @@ class Contents:
         self.files[path] = file
 
     def folders(self) -> list[str]:
-        """Every folder on the way to a file, parents first."""
+        """All parent folders of the files, parents first."""
         found = {str(parent) for path in self.files for parent in PurePosixPath(path).parents}
         return sorted(found - {"."})
 
@@ -77,7 +77,7 @@ class Contents:
         return "".join(f"{digest}  {path}\n" for digest, path in hashes)
 
     def write(self, folder: Path, epoch_s: int) -> None:
-        """Make all files below `folder`, which is new, whatever the umask."""
+        """Write all files below `folder`, which must not exist, with modes independent of the umask."""
         folder.mkdir(parents=True)
         for name in self.folders():
             (folder / name).mkdir()
@@ -95,7 +95,7 @@ class Contents:
             os.utime(path, (epoch_s, epoch_s))
 
     def tar_gz(self, top: str, epoch_s: int) -> bytes:
-        """An archive of everything below the folder `top`; the same bytes for the same contents."""
+        """A .tar.gz of all files, below the folder `top`; the same contents give the same bytes."""
         whole = io.BytesIO()
         with tarfile.open(fileobj=whole, mode="w", format=tarfile.GNU_FORMAT) as archive:
             for name in (top, *(f"{top}/{folder}" for folder in self.folders())):
@@ -116,5 +116,5 @@ def _member(name: str, epoch_s: int, kind: bytes, mode: int) -> tarfile.TarInfo:
 
 
 def compress(content: bytes) -> bytes:
-    """gzip, without a file name and a time, so that the bytes are reproducible."""
+    """Compress with gzip, without file name and time, so that the bytes are reproducible."""
     return gzip.compress(content, GZIP_LEVEL, mtime=0)

@@ -21,7 +21,7 @@ class DebianError(Exception):
 
 
 def release_name() -> str:
-    """`bookworm`, `noble`, ...; empty if this machine does not say."""
+    """This machine's release, as `bookworm` or `noble`; "" if unknown."""
     try:
         text = Path("/etc/os-release").read_text()
     except OSError:
@@ -31,7 +31,7 @@ def release_name() -> str:
 
 
 def fetch(names: Sequence[str]) -> dict[str, Path]:
-    """Download packages of this machine's release, unless they exist.
+    """Download packages of this machine's release, unless they are in the cache.
 
     Returns:
         The file of each package.
@@ -71,8 +71,8 @@ def package_version(package: Path) -> str:
 
 
 def _apt(folder: Path, *arguments: str) -> str | None:
-    """What apt-get prints; None if it failed."""
-    # As root apt would drop to a user who cannot write here, and warn about it.
+    """The output of apt-get; None if it failed."""
+    # By default, apt run by root switches to a user who cannot write to this folder, and prints a warning.
     command = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", *arguments]
     try:
         result = subprocess.run(

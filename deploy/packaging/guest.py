@@ -1,7 +1,7 @@
 """The guest's package, as a .deb and as a .tar.gz: the libraries to install, and the `vgpu` that installs them.
 
-Both hold bin/vgpu and lib/vgpu-guest with its Python package and the libraries (lib/vgpu-guest/payload): the .deb below
-/usr, the archive in a folder that may lie anywhere, with click in it.
+Both contain bin/vgpu and lib/vgpu-guest with its Python package and the libraries (lib/vgpu-guest/payload): the .deb
+below /usr, the archive in a folder that may be anywhere and that also contains click.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .source import ROOT, Source
 NAME = "vgpu-guest"
 FILES = Path(__file__).resolve().parent / "files"
 _HOME = f"lib/{NAME}"
-# Beside the libraries that `vgpu install` copies: what vgpu doctor runs, and what notice/set-up installs.
+# Files in the payload besides the libraries: the probe that vgpu doctor runs, and what notice/set-up installs.
 _EXTRAS = ("vgpu-probe", "notice/libvgpu-notice.so", "notice/libvgpu-next.so")
-# In the archive only; pinned, for the same commit shall give the same bytes. The oldest that guests have is 8.0.
+# In the archive only; pinned, so that a commit always gives the same bytes. The oldest version of guests is 8.0.
 _CLICK = ("click", "8.1.8", "63c132bbbed01578a06712a2d1f497bb62d9c1c0d329b7903a866228027263b2")
 # The modules of vgpud's package that the guest's commands need to talk to vgpud (guest/vgpu_guest/cli.py); they run on
 # Python 3.10.
@@ -44,7 +44,7 @@ _CLIENT = (
     *(f"cli/{name}.py" for name in ("ping", "private_daemon", "run", "smi", "status", "steering", "table")),
     *(f"cli/{name}.py" for name in ("torch_overlay", "trace", "version")),
 )
-_VENDORED = ("nvidia-ml-py",)  # pynvml, which no Debian has; in the archive msgpack's Python as well
+_VENDORED = ("nvidia-ml-py",)  # pynvml, which Debian does not package; the archive also has msgpack's Python code
 _TOOL_TIMEOUT_S = 900
 
 
@@ -54,18 +54,18 @@ class GuestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """The files that both packages hold, less the command itself."""
+    """The files that both packages contain, without the command bin/vgpu."""
 
     files: Contents
     glibc: tuple[int, int]
 
 
 def guest_files() -> Guest:
-    """Collect them from what is built.
+    """Collect the files of the guest's packages from the build.
 
     Raises:
         GuestError: the guest libraries are not built.
-        TooNewError: one needs a newer glibc than we promise.
+        TooNewError: a file needs a newer glibc than the packages declare.
     """
     built = ROOT / "build/guest"
     try:
@@ -80,7 +80,7 @@ def guest_files() -> Guest:
     files.add_tree(f"{_HOME}/vgpu_guest", ROOT / "guest/vgpu_guest")
     for pattern in _CLIENT:
         found = (ROOT / "daemon/vgpud").glob(pattern)
-        for file in sorted(path for path in found if path.is_file()):  # no __pycache__, wherever Python was before us
+        for file in sorted(path for path in found if path.is_file()):  # skips folders such as __pycache__
             path = f"{_HOME}/vgpud/{file.relative_to(ROOT / 'daemon/vgpud')}"
             content = file.read_bytes()
             files.add(path, content, 0o755 if content.startswith(b"#!/bin") else 0o644)
@@ -90,7 +90,7 @@ def guest_files() -> Guest:
     files.add(f"{_HOME}/__main__.py", (FILES / "guest-main.py").read_text())
     for path, library in sorted(payload.items()):
         files.add(f"{_HOME}/payload/{path}", stripped(library), 0o644 if ".so" in path else 0o755)
-    for stem in STEMS:  # vgpu run and vgpu smi use them from here
+    for stem in STEMS:  # vgpu run and vgpu smi load the libraries from this folder by these names
         files.link(f"{_HOME}/payload/{stem}.so.1", f"{stem}.so.{RELEASE}")
     for file in sorted((ROOT / "deploy/notice").iterdir()):
         is_script = file.read_bytes().startswith(b"#!")
@@ -143,7 +143,7 @@ def _add_click(contents: Contents) -> None:
 
 
 def _add_installed(contents: Contents, name: str) -> None:
-    """The Python files and the licence of a package that the building environment has, without what is compiled."""
+    """Add the Python files and the licence of a package of the build environment, without its compiled files."""
     try:
         found = distribution(name)
     except PackageNotFoundError as error:
@@ -155,7 +155,7 @@ def _add_installed(contents: Contents, name: str) -> None:
 
 
 def copyright_text(others: str = "") -> str:
-    """Debian's copyright file; `others` are paragraphs about what is not vgpu's own."""
+    """Debian's copyright file; `others` are paragraphs about files that are not part of vgpu."""
     return (FILES / "copyright").read_text().replace("@OTHERS@", others)
 
 
@@ -168,7 +168,7 @@ License: BSD-3-clause
 
 
 def add_share(contents: Contents, files: dict[str, str]) -> None:
-    """Put the manuals and completions (share.py) where Debian has them."""
+    """Add the manual pages and completions (share.py) at Debian's paths."""
     for path, text in files.items():
         if "/man/" in path:
             contents.add(f"usr/{path}.gz", compress(text.encode()))
@@ -182,7 +182,7 @@ def build_deb(contents: Contents, control: dict[str, str], source: Source, targe
         root = Path(scratch) / "root"
         contents.write(root, source.epoch_s)
         (root / "DEBIAN").mkdir()
-        (root / "DEBIAN").chmod(0o755)  # whatever the umask is
+        (root / "DEBIAN").chmod(0o755)  # independent of the umask
         for name, text in control.items():
             path = root / "DEBIAN" / name
             path.write_text(text)
@@ -227,7 +227,7 @@ def _share(source: Source) -> dict[str, str]:
 
 
 def maintainer() -> str:
-    """Who builds a package for others names themselves, as Debian's tools have it; nobody else can be asked."""
+    """The package's maintainer: whoever builds it, by the variables of Debian's tools."""
     return f"{os.environ.get('DEBFULLNAME', 'The authors of vgpu')} <{os.environ.get('DEBEMAIL', 'vgpu@example.org')}>"
 
 

@@ -1,7 +1,7 @@
-"""What a host gets, as a .deb: vgpud and vgpu with their own Python, the units, the configuration, a user of its own.
+"""The host's .deb: vgpud and vgpu with their own Python, the units, the configuration, and a user for vgpud.
 
-The files are the bundle's, below /usr/lib/vgpud: nothing of the system's Python is used or changed. Libraries that
-Debian has (zlib, OpenSSL, libffi) are its own, so that its updates count.
+The files are those of the bundle, below /usr/lib/vgpud: the system's Python is neither used nor changed. Libraries that
+Debian has (zlib, OpenSSL, libffi) are Debian's, so that security updates apply.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME = "vgpud"
 FILES = Path(__file__).resolve().parent / "files"
 _HOME = "usr/lib/vgpud"
 _UNITS = ("vgpud.service", "vgpud.socket", "vgpud-vm@.service")
-# Parts of the bundle that belong into other folders by Debian's rules.
+# Files of the bundle that the package has at other paths, by Debian's rules.
 _LEFT_OUT = ("README", "CONTENTS", "share/vgpu/vgpud.toml", "share/vgpu/vgpud.service", "share/vgpu/vgpud-vm@.service")
 
 
@@ -34,7 +34,7 @@ def make_host_deb(bundle: Path, source: Source, out: Path) -> Path:
         bundle: a folder that make_bundle() has filled.
     Raises:
         GuestError: there is no dpkg-deb.
-        DebianError: what the interpreter is linked from could not be downloaded.
+        DebianError: the packages that the interpreter is linked from could not be downloaded.
     """
     contents = Contents()
     _add_bundle(contents, bundle)
@@ -60,7 +60,7 @@ def make_host_deb(bundle: Path, source: Source, out: Path) -> Path:
 
 
 def unit(name: str) -> str:
-    """A unit as the package has it: with the package's own user, who outlives a stop, as the socket's folder must."""
+    """A unit with the package's static user instead of a dynamic one; the socket's folder outlives a stop, too."""
     text = (ROOT / "deploy" / name).read_text()
     text = text.replace("DynamicUser=yes\nUser=vgpud\n", "User=vgpud\nGroup=vgpud\n")
     return text.replace("RuntimeDirectory=vgpu\n", "RuntimeDirectory=vgpu\nRuntimeDirectoryPreserve=yes\n")
@@ -76,7 +76,7 @@ def _add_bundle(contents: Contents, bundle: Path) -> None:
             continue
         if path.is_symlink():
             contents.link(f"{_HOME}/{name}", str(path.readlink()))
-        elif path.is_file() and "__pycache__" not in path.parts:  # postinst compiles
+        elif path.is_file() and "__pycache__" not in path.parts:  # postinst creates __pycache__
             runs = bool(path.stat().st_mode & 0o100) and ".so" not in path.name and path.suffix != ".py"
             contents.files[f"{_HOME}/{name}"] = File(_without_interpreter(path), 0o755 if runs else 0o644)
 
@@ -89,7 +89,7 @@ def _interpreter() -> bytes:
 
 
 def _without_interpreter(path: Path) -> bytes:
-    """A module's text without the line that makes it a script of the system's Python."""
+    """A file's content, for a module without the `#!` line, which would name the system's Python."""
     content = path.read_bytes()
     if path.suffix != ".py" or not content.startswith(b"#!"):
         return content

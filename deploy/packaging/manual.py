@@ -40,10 +40,10 @@ _ENVIRONMENT = (
 
 
 def manual_page(group: click.Group, source: Source) -> str:
-    """roff for man(1).
+    """The page vgpu(1) as roff.
 
     Args:
-        group: the guest's `vgpu`.
+        group: the commands of `vgpu`.
     """
     day = time.strftime("%Y-%m-%d", time.gmtime(source.epoch_s))
     lines = [f'.TH VGPU 1 "{day}" "vgpu {_escaped(source.version)}" "User Commands"', ".SH NAME"]
@@ -68,7 +68,7 @@ def manual_page(group: click.Group, source: Source) -> str:
 
 
 def daemon_manual_page(command: click.Command, source: Source) -> str:
-    """roff of vgpud(8)."""
+    """The page vgpud(8) as roff."""
     day = time.strftime("%Y-%m-%d", time.gmtime(source.epoch_s))
     context = click.Context(command, info_name="vgpud")
     lines = [f'.TH VGPUD 8 "{day}" "vgpu {_escaped(source.version)}" "System Administration"', ".SH NAME"]
@@ -85,7 +85,7 @@ def daemon_manual_page(command: click.Command, source: Source) -> str:
 
 
 def _commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Every command that does something; those of a group under the group's name."""
+    """Yield all commands except groups, each with its full name, such as "GROUP COMMAND"."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)

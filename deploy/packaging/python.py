@@ -1,7 +1,7 @@
 """The bundle's Python: Debian's, linked statically and with its standard library beside it.
 
-It needs nothing of the machine but glibc, so it runs wherever that is as new as OLDEST_GLIBC; Debian's own executable
-does not, because of one function that libexpat takes from glibc 2.36.
+It needs only glibc of the machine, so it runs on every machine with OLDEST_GLIBC or newer. Debian's own executable
+needs a newer glibc, because of one function that libexpat takes from glibc 2.36.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .debian import DebianError, fetch, package_version, release_name, unpack
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-VERSION = "3.11"  # bookworm's: the oldest glibc among the releases that have a Python new enough for vgpud
+VERSION = "3.11"  # of bookworm, which has the oldest glibc of the releases whose Python is new enough for vgpud
 RELEASE = "bookworm"
 _HERE = Path(__file__).resolve().parent
 _PACKAGES = (
@@ -24,7 +24,7 @@ _PACKAGES = (
     *("libexpat1-dev", "zlib1g-dev", "zlib1g", "libssl3", "libffi8"),
 )
 LIBRARIES = ("libssl.so.3", "libcrypto.so.3", "libffi.so.8", "libz.so.1")
-# Modules whose libraries are not shipped, and what only developers of Python use.
+# Modules whose libraries are not shipped, and modules that only developers of Python use.
 _EXTENSIONS_LEFT_OUT = (
     *("_bz2", "_crypt", "_curses", "_curses_panel", "_dbm", "_lzma", "_sqlite3", "_uuid", "nis", "ossaudiodev"),
     *("_ctypes_test", "_testbuffer", "_testcapi", "_testclinic", "_testimportmultiple", "_testinternalcapi"),
@@ -42,9 +42,9 @@ def make_python(folder: Path, scratch: Path) -> Mapping[str, str]:
     """Put an interpreter into `folder`: bin/python3, its libraries in lib/, an empty site/.
 
     Args:
-        scratch: an empty folder for what it is made from.
+        scratch: an empty folder for unpacked packages.
     Returns:
-        The Debian packages it comes from, with their versions.
+        The Debian packages that the interpreter is made from, with their versions.
     Raises:
         DebianError: this machine is of another release, or apt failed.
         subprocess.CalledProcessError: the compiler failed; it has said why.
@@ -73,10 +73,10 @@ def make_python(folder: Path, scratch: Path) -> Mapping[str, str]:
 
 
 def link_to_system(target: Path, scratch: Path) -> None:
-    """Make the interpreter again for a package of Debian's: zlib is the system's, as LIBRARIES can be; no expat.
+    """Link the interpreter for a Debian package: zlib, like LIBRARIES, is the system's; there is no expat.
 
     Args:
-        scratch: an empty folder for what it is made from.
+        scratch: an empty folder for unpacked packages.
     Raises:
         DebianError: apt failed.
         subprocess.CalledProcessError: the compiler failed; it has said why.
@@ -105,11 +105,11 @@ def _link(root: Path, target: Path, libraries: tuple[str, ...], *options: str) -
     ]
     headers = [root / "usr/include" / name for name in (f"python{VERSION}", "", f"x86_64-linux-gnu/python{VERSION}")]
     command = [
-        # Debian's archive is compiled without -fPIE, as its own executable is.
+        # Debian's libpython archive is compiled without -fPIE, like Debian's own executable.
         *("cc", "-no-pie", "-O2", "-Wall", "-Wextra", "-Werror", "-s", *options, *(f"-I{path}" for path in headers)),
         *(str(_HERE / "vgx_python.c"), *map(str, archives), "-lm", "-ldl"),
-        # Extension modules take Python's functions from the executable, and their libraries from beside it: RPATH, not
-        # RUNPATH, for only that holds for what they load, too.
+        # Extension modules take Python's functions from the executable, and their libraries from ../lib. RPATH, not
+        # RUNPATH, because only RPATH also applies to libraries that those modules load.
         *(
             "-Wl,--export-dynamic,-O1,-Bsymbolic-functions,-z,relro,-z,now",
             "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../lib",

@@ -1,6 +1,6 @@
 """Manual pages and shell completions, for the packages and the wheel.
 
-All of it is made from the commands themselves. `python -m deploy.packaging.share FOLDER` writes a wheel's share.
+All are generated from the commands themselves. `python -m deploy.packaging.share FOLDER` writes the files for a wheel.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _SHELLS = {
 
 
 def share(source: Source, vgpu: click.Group, vgpud: click.Command | None = None) -> dict[str, str]:
-    """The files by their path below the prefix (/usr, a virtual environment).
+    """Path below the prefix (/usr, a virtual environment) to the file's text.
 
     Args:
-        source: dates the pages.
-        vgpu: as the package has it.
-        vgpud: None where it is not in the package.
+        source: its time is the date of the pages.
+        vgpu: the command `vgpu` of the package.
+        vgpud: the command `vgpud`; None if the package does not have it.
     """
     from vgpu_guest.completion import completion_script
 
@@ -41,7 +41,7 @@ def share(source: Source, vgpu: click.Group, vgpud: click.Command | None = None)
 
 
 def whole_share(source: Source) -> dict[str, str]:
-    """Where all commands are: in a host's package and in the wheel."""
+    """The files for packages with all commands: the host's package and the wheel."""
     from vgpud.cli.daemon import daemon
     from vgpud.cli.main import vgpu
 

@@ -1,4 +1,4 @@
-"""What is being packaged: the version that file names carry, and the one time that all files get."""
+"""What is packaged: the version in file names, and the modification time of all files."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _GIT_TIMEOUT_S = 30
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The same commit gives the same `Source`, and so the same packages."""
+    """Version and time of the source. The same commit gives the same values, and so the same packages."""
 
     version: str
-    epoch_s: int  # since 1970: SOURCE_DATE_EPOCH, else the commit's time
+    epoch_s: int  # Unix time: SOURCE_DATE_EPOCH, else the time of the commit
 
     @property
     def file_version(self) -> str:
-        """The version as part of a file's name: shells take `~` for a home."""
+        """The version for file names, without `~`, which shells expand to a home folder."""
         return self.version.replace("~", "-")
 
 
 def describe_source(root: Path = ROOT) -> Source:
-    """Ask git; a source archive has none, and is the release it says it is."""
+    """The source by git; in a source archive, without git, by its release number."""
     text = (root / "daemon/vgpud/__init__.py").read_text()
     found = re.search(r'__version__ = "([0-9][0-9a-z.]*)"', text)
     if found is None:
@@ -46,7 +46,7 @@ def describe_source(root: Path = ROOT) -> Source:
 
 
 def _git(root: Path, *arguments: str) -> str | None:
-    """What git prints; None if this is no checkout, or one that git does not trust."""
+    """The output of git; None if this is no checkout, or git fails, as for a folder that it does not trust."""
     if not (root / ".git").exists():
         return None
     environment = {**os.environ, "TZ": "UTC", "LC_ALL": "C"}

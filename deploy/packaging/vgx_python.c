@@ -1,8 +1,8 @@
-/* The bundle's Python: Debian's interpreter, linked statically, that finds everything beside itself.
+/* The bundle's Python: Debian's interpreter, linked statically, which finds all its files relative to its own path.
  *
- * It reads no PYTHON* variable, no user's site-packages and nothing of the machine's own Python, so its wrappers need
- * not change the environment, and the programs that `vgpu run` starts get their user's. sys.executable is this file:
- * workers are started with it.
+ * It ignores PYTHON* variables, the user's site-packages and the machine's own Python. The commands that start it
+ * therefore need not change the environment, and programs started by `vgpu run` inherit the user's environment.
+ * sys.executable is this file, because workers are started with it.
  */
 
 #include <Python.h>
@@ -33,14 +33,14 @@ __attribute__((visibility("hidden"))) void arc4random_buf(void *buffer, size_t n
 }
 
 #ifdef WITHOUT_EXPAT
-/* In place of the archive's module, whose own texts of expat's errors lintian takes for an embedded expat. */
+/* Replaces the archive's module, because lintian takes that module's error texts for an embedded copy of expat. */
 PyMODINIT_FUNC PyInit_pyexpat(void) {
   PyErr_SetString(PyExc_ImportError, "vgpud's Python parses no XML");
   return NULL;
 }
 #endif
 
-/* The folder that holds bin/, lib/ and site/ is the one above the executable's. */
+/* The folder that contains bin/, lib/ and site/ is the parent of the executable's folder. */
 static PyStatus add_path(PyConfig *config, const char *executable, const char *below) {
   char path[PATH_MAX];
   size_t length = strlen(executable);
@@ -64,7 +64,7 @@ static PyStatus configure(PyConfig *config, int argc, char **argv, const char *e
   config->user_site_directory = 0;
   config->safe_path = 1;
   config->site_import = 0;
-  config->write_bytecode = 0; /* it is shipped compiled, and the folder may be anybody's */
+  config->write_bytecode = 0; /* byte code is shipped, and the folder may be another user's */
   config->module_search_paths_set = 1;
   PyStatus status = PyConfig_SetBytesString(config, &config->executable, executable);
   for (size_t i = 0; i < sizeof folders / sizeof *folders && !PyStatus_Exception(status); i++)
@@ -83,8 +83,8 @@ int main(int argc, char **argv) {
   PyPreConfig early;
   PyPreConfig_InitPythonConfig(&early);
   early.use_environment = 0;
-  early.utf8_mode = 1;       /* the locale may not even exist on this machine */
-  early.coerce_c_locale = 0; /* which would put LC_CTYPE into the environment of every program we start */
+  early.utf8_mode = 1;       /* the locale may not exist on this machine */
+  early.coerce_c_locale = 0; /* coercion would put LC_CTYPE into the environment of every program started */
   PyStatus status = Py_PreInitialize(&early);
   if (PyStatus_Exception(status))
     Py_ExitStatusException(status);

@@ -1,6 +1,6 @@
 """A guest in the bundle: QEMU with its own C library, Debian's kernel, and an initramfs with CUDA programs.
 
-QEMU's parts are the building machine's; bin/vgpu-vm boots it under vgpud, on any host, without network and without KVM.
+QEMU is copied from the build machine; bin/vgpu-vm boots the guest with vgpud on any host, without network or KVM.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 FILES = Path(__file__).resolve().parent / "files"
-# Folders of files that QEMU loads by name; other files there are for devices that this guest does not have.
+# Files that QEMU loads by name; QEMU's other files are for devices that this guest does not have.
 _MODULES = ("accel-tcg-x86_64.so",)
 _FIRMWARE = ("bios-256k.bin", "linuxboot_dma.bin", "kvmvapic.bin")
 _MODULE_FOLDER = Path("/usr/lib/x86_64-linux-gnu/qemu")
@@ -29,14 +29,14 @@ class NoMachineError(Exception):
 
 
 def make_machine(folder: Path, command: Path, programs: Mapping[str, Path]) -> None:
-    """Put QEMU, a kernel and an initramfs into `folder`, and what boots them into `command`.
+    """Put QEMU, a kernel and an initramfs into `folder`, and the script that boots them at `command`.
 
     Args:
-        programs: CUDA programs for the guest, by name.
+        programs: name to CUDA program of the guest.
     Raises:
-        NoMachineError: this machine is none of Debian's, or QEMU is not there and may not be installed.
+        NoMachineError: this machine is not a Debian system, or QEMU is missing and cannot be installed.
     """
-    # The rig of the VM tests knows where all of this comes from.
+    # The VM tests have functions that find or download QEMU and the kernel.
     from tests.vm import initramfs, packages
 
     if reason := packages.missing():
@@ -50,7 +50,7 @@ def make_machine(folder: Path, command: Path, programs: Mapping[str, Path]) -> N
     modules = [_MODULE_FOLDER / name for name in _MODULES]
     libraries = {library for binary in (qemu, *modules) for library in initramfs.needed_libraries(binary)}
     for file in (*libraries, *modules):
-        shutil.copy(file, folder / "lib" / file.name)  # the loader among them
+        shutil.copy(file, folder / "lib" / file.name)  # including the loader
     for name in _FIRMWARE:
         found = next((path / name for path in _FIRMWARE_FOLDERS if (path / name).exists()), None)
         if found is None:
@@ -62,7 +62,7 @@ def make_machine(folder: Path, command: Path, programs: Mapping[str, Path]) -> N
     _copy_terms(folder / "licenses", _packages_of({qemu, *libraries, *modules}), unpacked)
     files = {f"/programs/{name}": path for name, path in programs.items()}
     files["/usr/lib/vgpu/libcuda.so.1"] = ROOT / "build/guest/libcuda.so.1"
-    # Not compressed: the archive is, as a whole, and most of this is in it already.
+    # Not compressed: the whole archive is compressed, and it contains most of these files already.
     shutil.copy(initramfs.build(files), folder / "initramfs")
     shutil.copy(FILES / "vm_check.py", folder / "vm_check.py")
     shutil.copy(FILES / "vm-command.sh", command)
@@ -70,8 +70,8 @@ def make_machine(folder: Path, command: Path, programs: Mapping[str, Path]) -> N
 
 
 def _packages_of(files: Iterable[Path]) -> set[str]:
-    """The Debian packages that own these files, as far as dpkg knows."""
-    # /lib is a link to /usr/lib; dpkg knows a file by one of the two names.
+    """The Debian packages that own these files, according to dpkg."""
+    # /lib is a link to /usr/lib; dpkg lists a file under only one of the two paths.
     names = {name for file in files for path in (file, file.resolve()) for name in _both_names(str(path))}
     command = ["dpkg-query", "--search", *sorted(names)]
     listing = subprocess.run(command, capture_output=True, text=True, timeout=_DPKG_TIMEOUT_S, check=False).stdout
@@ -84,7 +84,7 @@ def _both_names(path: str) -> tuple[str, str]:
 
 
 def _copy_terms(target: Path, names: Iterable[str], folders: Iterable[Path]) -> None:
-    """The copyright file of each package in the bundle."""
+    """Copy the copyright file of each package whose files are in the bundle."""
     target.mkdir()
     notices = {name: Path("/usr/share/doc") / name / "copyright" for name in names}
     notices |= {path.parent.name: path for folder in folders for path in folder.glob("*/copyright")}

@@ -1,4 +1,4 @@
-"""vgpud's dependencies from PyPI, in the versions of the building environment, which were tested."""
+"""vgpud's dependencies from PyPI, in the tested versions: those of the build environment."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ SIMULATOR = ("llvmlite",)
 
 
 class WheelError(Exception):
-    """pip failed; the text ends with what it said."""
+    """pip failed; the text ends with pip's error output."""
 
 
 def install_wheels(target: Path, python_version: str, *, simulator: bool, scratch: Path) -> dict[str, str]:
-    """Install what pyproject.toml demands into `target`, for a Python of another version than the running one.
+    """Install the dependencies in pyproject.toml into `target`, for a Python that may differ from the running version.
 
     Args:
-        simulator: whether what compiles kernels comes, too: LLVM is most of the bundle.
+        simulator: whether to install llvmlite, which compiles kernels: LLVM is most of the bundle.
     Returns:
         The distributions and their versions.
     Raises:
-        WheelError: there is no network, or no wheel.
+        WheelError: pip failed: there is no network, or no wheel.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     names = [str(text) for text in project["dependencies"]]
@@ -52,5 +52,5 @@ def install_wheels(target: Path, python_version: str, *, simulator: bool, scratc
     result = subprocess.run([*command, *names], capture_output=True, text=True, timeout=_PIP_TIMEOUT_S)
     if result.returncode:
         raise WheelError(f"pip could not install {' '.join(names)}:\n{result.stderr[-2000:]}")
-    shutil.rmtree(target / "bin", ignore_errors=True)  # their commands name the building machine's Python
+    shutil.rmtree(target / "bin", ignore_errors=True)  # the scripts refer to the build machine's Python
     return {one.name: one.version for one in importlib.metadata.distributions(path=[str(target)])}

@@ -1,4 +1,4 @@
 """The guest's tools: predicting what the loader finds, installation, and the doctor.
 
-Python 3.10 or newer and click are all it may need: a guest gets it from a package, without pip and without `vgpud`.
+This package may use only Python 3.10 and click: a guest installs it as a package, without pip and without `vgpud`.
 """

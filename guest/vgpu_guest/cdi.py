@@ -1,8 +1,8 @@
-"""A Container Device Interface spec: how podman, docker, containerd give a container the libraries and the endpoint.
+"""A Container Device Interface spec: with it podman, docker and containerd add the libraries and the endpoint.
 
-Mounts and variables alone. There is no hook: no code of vgpu runs at a container's start, and no code of a container on
-the host. What is written needs version 0.5 of the interface, so that podman 4.3 (Debian 12) reads it, too. Source: the
-interface's SPEC.md at tags.cncf.io/container-device-interface.
+The spec has only mounts and variables, no hook: no code of vgpu runs when a container starts, and no code of a
+container runs on the host. The spec has version 0.5 of the interface, so that podman 4.3 (Debian 12) can read it.
+Source: the interface's SPEC.md at tags.cncf.io/container-device-interface.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 VERSION = "0.5.0"
 KIND = "vgpu.dev/gpu"
 NVIDIA = "nvidia.com/gpu"
-INSIDE = f"/{SYSTEM.libraries}"  # where the libraries are in a container, wherever they are outside
-# What images that are made for NVIDIA's runtime have in LD_LIBRARY_PATH. The variable is replaced whole.
+INSIDE = f"/{SYSTEM.libraries}"  # the folder of the libraries in the container
+# LD_LIBRARY_PATH of images made for NVIDIA's runtime. The spec can only replace the variable, not extend it.
 USUAL_PATH = ("/usr/local/nvidia/lib", "/usr/local/nvidia/lib64", "/usr/local/cuda/lib64")
-# Where the loader looks without being told: Debian and Ubuntu; Fedora and its kin.
+# The loader's default folders: those of Debian and Ubuntu, and of Fedora and its derivatives.
 _DEFAULT_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64")
 _READ_ONLY = ["ro", "nosuid", "nodev", "bind"]
 _FILE_CAP = 1 << 20
@@ -41,9 +41,9 @@ class CdiError(Exception):
 class Choices:
     """The contents of the spec.
 
-    `libraries` is the folder outside; `path` what follows it in the container's LD_LIBRARY_PATH, or None to mount each
-    library where the loader looks anyway; `profilers` the majors of our libcupti to preload; `configuration` a
-    guest.conf to mount, for its token.
+    `libraries` is the folder on the host; `path` is appended to it in the container's LD_LIBRARY_PATH, or None to mount
+    each library into the loader's default folders; `profilers` are the major versions of vgpu's libcupti to preload;
+    `configuration` is a guest.conf that has a token and is therefore mounted.
     """
 
     libraries: Path
@@ -58,7 +58,7 @@ class Choices:
 
 
 def make_spec(choices: Choices) -> dict[str, Any]:
-    """The spec. The device `all` has every GPU; `0`, `1`, ... one each, and go alone.
+    """The spec. The device `all` has every GPU; `0`, `1`, ... have one GPU each and cannot be combined.
 
     Raises:
         CdiError: a library is missing.
@@ -78,7 +78,7 @@ def make_spec(choices: Choices) -> dict[str, Any]:
         mounts.append(_mount(shared, shared))
     if choices.configuration is not None:
         mounts.append(_mount(str(choices.configuration), f"/{SYSTEM.endpoint}"))
-    endpoint = f"VGPU_ENDPOINT={choices.endpoint}"  # each device must have edits of its own
+    endpoint = f"VGPU_ENDPOINT={choices.endpoint}"  # the interface requires edits in each device
     devices = [{"name": "all", "containerEdits": {"env": [endpoint]}}]
     for index in range(choices.count):
         devices.append({"name": str(index), "containerEdits": {"env": [endpoint, f"CUDA_VISIBLE_DEVICES={index}"]}})
@@ -106,13 +106,13 @@ def _library_mounts(choices: Choices) -> list[dict[str, Any]]:
     names |= profilers
     found = [(name, str((folder / source).resolve())) for name, source in names.items()]
     mounts = [_mount(source, f"{where}/{name}") for where in _DEFAULT_FOLDERS for name, source in found]
-    # By its path: a program's RPATH counts where a name alone is preloaded.
+    # Preloaded by path: a preloaded bare name would be searched for in the program's RPATH.
     preloaded = [profilers[PROFILERS[major]] for major in choices.profilers]
     return mounts + [_mount(str((folder / path).resolve()), f"{INSIDE}/{path}") for path in preloaded]
 
 
 def _profilers(folder: Path) -> dict[str, str]:
-    """Each libcupti that the folder has, by its name: its path below the folder."""
+    """The libcupti files that the folder has: name to path below the folder."""
     paths = {soname: f"cupti/{major}/{soname}" for major, soname in PROFILERS.items()}
     return {soname: path for soname, path in paths.items() if (folder / path).is_file()}
 
@@ -122,12 +122,12 @@ def _mount(source: str, target: str) -> dict[str, Any]:
 
 
 def to_json(spec: dict[str, Any]) -> str:
-    """As JSON."""
+    """The spec as JSON."""
     return json.dumps(spec, indent=2) + "\n"
 
 
 def to_yaml(spec: dict[str, Any]) -> str:
-    """As YAML, all texts quoted as in JSON, of which YAML is a superset."""
+    """The spec as YAML, with strings quoted as in JSON (YAML is a superset of JSON)."""
     return "---\n" + "".join(f"{line}\n" for line in _yaml(spec, 0))
 
 
@@ -151,7 +151,7 @@ def _yaml(value: Any, depth: int) -> list[str]:
 
 
 def is_ours(text: str, kind: str) -> bool:
-    """Whether a file's content is a spec of this kind that we made: only such a one is replaced."""
+    """Whether a file's content is a spec of this kind that vgpu wrote; other files are never replaced."""
     return names_kind(text, kind) and "VGPU_ENDPOINT=" in text
 
 

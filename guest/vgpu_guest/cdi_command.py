@@ -17,7 +17,7 @@ from .payload import PayloadError, find_payload
 from .system_kind import user_writable
 from .tree import Tree
 
-FOLDERS = (Path("/etc/cdi"), Path("/run/cdi"))  # where runtimes look; /var/run is /run
+FOLDERS = (Path("/etc/cdi"), Path("/run/cdi"))  # folders that container runtimes read; /var/run is a link to /run
 _DEFAULT_ENDPOINT = "unix:/run/vgpu/vgpud.sock"
 _FILE_CAP = 1 << 20
 _FILES_CAP = 256
@@ -136,8 +136,8 @@ def _text(spec: dict[str, Any], form: str) -> str:
 
 
 def _write(path: Path, text: str, kind: str, is_default: bool) -> None:
-    """Write the spec atomically. Other programs' files are not replaced, and links are not followed to the usual
-    folder.
+    """Write the spec atomically. Files of other programs are not replaced; links on the way to a default folder are not
+    followed.
     """
     others = [other for folder in FOLDERS for other in _specs(folder) if other.resolve() != path.resolve()]
     if path.parent.resolve() in FOLDERS:

@@ -1,6 +1,6 @@
 """The commands of `vgpu` that work in a guest; daemon/vgpud/cli adds them to its own.
 
-In a guest's package they are all there is of `vgpu`.
+In a guest's package, `vgpu` has only these commands.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COMMANDS = {
 }
 
 
-# Commands that talk to vgpud are in vgpud's own package; a guest's package has the part of it that they need.
+# Commands that talk to vgpud are in the package `vgpud`; a guest's package has the modules of it that they need.
 CLIENT_COMMANDS = {
     "api": "vgpud.cli.api:api",
     "devices": "vgpud.cli.devices:devices",
@@ -32,7 +32,7 @@ CLIENT_COMMANDS = {
 
 
 def packaged() -> click.Group:
-    """`vgpu` as a guest's package has it."""
+    """The command `vgpu` of a guest's package."""
     from vgpud import __version__
 
     group = LazyGroup(

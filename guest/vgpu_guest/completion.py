@@ -1,4 +1,4 @@
-"""`vgpu completion`: the script by which a shell completes our commands; packages install the same."""
+"""`vgpu completion`: the shell's completion script for vgpu's commands; packages install the same script."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ SHELLS = ("bash", "fish", "zsh")
 
 
 def completion_script(shell: str, command: str) -> str:
-    """The script of one shell for `vgpu` or `vgpud`: click's, which asks the command itself."""
+    """One shell's completion script for `vgpu` or `vgpud`: click's script, which runs the command for the words."""
     found = get_completion_class(shell)
     if found is None:
         raise ValueError(f"click knows no {shell}")
-    # source() of click's class asks the machine's own bash for its version; the template alone needs nothing.
+    # Not click's source(): that runs this machine's bash to get its version. The template alone needs no bash.
     values = {
         "complete_func": f"_{command}_completion",
         "complete_var": f"_{command.upper()}_COMPLETE",

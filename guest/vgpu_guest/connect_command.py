@@ -67,7 +67,7 @@ async def _serve(remote: TcpEndpoint, path: Path, mode: int, context: ssl.SSLCon
             click.echo(f"vgpu connect: {remote}: {reason}", err=True)
             writer.close()
             return
-        with contextlib.suppress(OSError):  # one of the two peers has gone
+        with contextlib.suppress(OSError):  # one of the two peers closed its connection
             await carry((reader, writer), host)
 
     mask = os.umask(0o177)

@@ -1,6 +1,6 @@
 """Which CUDA runtime will a program find: NVIDIA's, or must vgpu's be put on its path? NVIDIA's runtime works with
-vgpu's driver and stays the first choice. vgpu's is for programs that bring none; on LD_LIBRARY_PATH it would win over
-RUNPATH and the system's directories (ld.so(8)), so only the versions that are not found otherwise are put there.
+vgpu's driver and stays the first choice. vgpu's is for programs without one; in LD_LIBRARY_PATH it precedes RUNPATH and
+the system's directories (ld.so(8)), so only the versions that the program would not find otherwise are put there.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .preload import closure, expand, resolve_program
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-# Each in a folder of its own, below this one beside libcuda.so.1: so that one can be given without the others.
+# Below this folder, beside libcuda.so.1, each runtime has its own folder, so that a path can name one of them alone.
 FOLDER = "cudart"
 FOLDERS = {"libcudart.so.11.0": "11", "libcudart.so.12": "12", "libcudart.so.13": "13"}
 _LDCONFIG = "/sbin/ldconfig"
 _LDCONFIG_TIMEOUT_S = 5.0
-# Where an interpreter finds packages, below the parent of its folder; the last two are Debian's and Ubuntu's.
+# An interpreter's package folders, relative to its prefix; the last two are Debian's and Ubuntu's.
 _SITES = ("lib/python3*/site-packages", "lib/python3*/dist-packages", "local/lib/python3*/dist-packages")
 
 
@@ -37,11 +37,11 @@ def find_libraries(
     """Which of NVIDIA's libraries with these names `program` would find.
 
     Args:
-        program: What would be run, as a shell is given it.
-        environment: The program's, before vgpu adds to it.
-        cached: Look into the loader's cache, too, which all programs of the machine share.
+        program: The name or path of the command, as typed in a shell.
+        environment: The program's environment, before vgpu adds to it.
+        cached: Search the loader's cache as well, which all programs of the machine share.
     Returns:
-        For each name the file that its loader, or Python packages beside it, would give; None where nothing would.
+        For each name the file that the loader or the interpreter's Python packages would provide, or None.
     """
     path = environment.get("PATH", os.defpath)
     binary = resolve_program(program, path)
@@ -60,7 +60,7 @@ def _library_path(environment: Mapping[str, str]) -> list[Path]:
 
 
 def _python_packages(programs: Iterable[str | Path | None], environment: Mapping[str, str]) -> Iterator[Path]:
-    """Where NVIDIA's packages from PyPI lie: libraries loaded later have a RUNPATH to them, or load them by name."""
+    """Library folders of NVIDIA's PyPI packages: Python extensions find them by a RUNPATH or load them explicitly."""
     prefixes = dict.fromkeys(Path(program).parent.parent for program in programs if program is not None)
     sites = [site for prefix in prefixes for pattern in _SITES for site in prefix.glob(pattern)]
     if "HOME" in environment:
@@ -83,7 +83,7 @@ def _is_64_bit(file: Path) -> bool:
 
 
 def _loader_cache(sonames: list[str]) -> dict[str, Path]:
-    """What the loader's cache has for these names; nothing where there is no ldconfig."""
+    """The files that the loader's cache has for these names; empty without ldconfig."""
     try:
         listing = subprocess.run(
             [_LDCONFIG, "-p"], capture_output=True, text=True, timeout=_LDCONFIG_TIMEOUT_S, check=False

@@ -1,6 +1,6 @@
 """Which libcupti will a program find? NVIDIA's cannot profile vgpu's devices: it asks the driver for tables that only
-NVIDIA documents. The packages of PyTorch, JAX and TensorFlow bring it and find it by an RPATH, which wins over
-LD_LIBRARY_PATH; a library of the same name that is loaded already wins over both. So vgpu's is preloaded in its place.
+NVIDIA knows. PyTorch, JAX and TensorFlow packages contain it and find it by an RPATH, which precedes LD_LIBRARY_PATH;
+a library of the same name that is already loaded precedes both. So vgpu's libcupti is preloaded in its place.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-# Each in a folder of its own, below this one beside libcuda.so.1.
+# Below this folder, beside libcuda.so.1, each libcupti has its own folder.
 FOLDER = "cupti"
 FOLDERS = {"libcupti.so.12": "12", "libcupti.so.13": "13"}
 
 
 def find_profilers(program: str, environment: Mapping[str, str], *, cached: bool = True) -> dict[str, Path | None]:
-    """NVIDIA's libcupti of each major that `program` would find; None where it would find none. `cached`: also by the
-    loader's cache."""
+    """For each libcupti name the file of NVIDIA that `program` would find, or None. `cached`: search the loader's cache
+    as well."""
     return find_libraries(program, environment, FOLDERS, cached=cached)

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SECTIONS = frozenset({".nv_fatbin", "__nv_relfatbin"})
-_CONTAINERS_CAP = 200_000  # libtorch_cuda has some 10,000
+_CONTAINERS_CAP = 200_000  # libtorch_cuda has some 10,000 containers
 _SEARCHED_NBYTES = 8 << 30
 
 
 @dataclass
 class DeviceCode:
-    """`kinds` counts entries by text, as "PTX sm_75"; `usable` containers have something for the device."""
+    """`kinds` counts entries by kind and target, as "PTX sm_75"; `usable` counts containers that the device can run."""
 
     containers: int = 0
     usable: int = 0
@@ -31,8 +31,8 @@ class DeviceCode:
 
 
 def runs(entry: Entry, compute_capability: tuple[int, int], machine_code: bool) -> bool:
-    """Whether a device can run an entry: PTX for it or an older one; machine code, where the endpoint executes that,
-    of the same major and no later minor number."""
+    """Whether a device can run an entry: PTX for this or an older architecture; machine code, if the endpoint executes
+    it, of the same major and no later minor version."""
     if entry.kind == KIND_PTX:
         return entry.target.runs_on(compute_capability)
     if entry.kind == KIND_ELF and machine_code:
@@ -82,7 +82,7 @@ def _read_section(
             place += 4
             continue
         place += container.nbytes
-        if container.entries:  # nvcc leaves an empty one in what it links
+        if container.entries:  # nvcc adds an empty container when it links
             found.containers += 1
             found.usable += any(runs(entry, compute_capability, machine_code) for entry in container.entries)
             found.kinds.update(f"{entry.kind_name} {entry.target}" for entry in container.entries)

@@ -26,7 +26,7 @@ class ElfError(ValueError):
 
 
 class Header(NamedTuple):
-    """Elf64_Ehdr, without what nothing here reads; places are offsets in the file."""
+    """The fields of Elf64_Ehdr that are used here; `programs` and `sections` are file offsets of the tables."""
 
     abi_version: int
     machine: int
@@ -41,7 +41,7 @@ class Header(NamedTuple):
 
 
 def read_header(data: Data) -> Header:
-    """Raises ElfError for what is no 64-bit little-endian ELF file."""
+    """Read the ELF header. Raises ElfError unless the file is 64-bit little-endian ELF."""
     if len(data) < HEADER.size or data[:4] != MAGIC:
         raise ElfError("not an ELF file")
     (_, width, order, _, _, abi_version, _, machine, _, _, programs, sections, flags, _, program_nbytes, program_count,
@@ -56,8 +56,8 @@ def read_header(data: Data) -> Header:
 
 @dataclass(frozen=True, slots=True)
 class Dynamic:
-    """The dynamic section's strings. `rpath` counts only without a `runpath` (ld.so(8)), and is empty then. `is_pie`
-    tells a program from a library, which may look alike."""
+    """The dynamic section's strings. `rpath` is empty if there is a `runpath`, since the loader then ignores it
+    (ld.so(8)). `is_pie` marks a position-independent program, which has the ELF type of a library."""
 
     is_dynamic: bool
     needed: tuple[str, ...] = ()

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 NULL, PROGBITS, SYMTAB, STRTAB, NOBITS, DYNSYM = 0, 1, 2, 3, 8, 11
 RECORD = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
-_MANY = 0xFFFF  # SHN_XINDEX: the index of the names stands in the first section
+_MANY = 0xFFFF  # SHN_XINDEX: the first section header holds the index of the names
 _NAME_NBYTES = 256
 
 
 class Section(NamedTuple):
-    """A section as its header states it: not all have their bytes in the file (.bss, cubins' .nv.shared)."""
+    """A section header. Some sections have no bytes in the file (.bss, .nv.shared of cubins)."""
 
     name: str
     kind: int
@@ -28,7 +28,7 @@ class Section(NamedTuple):
 
     @property
     def has_bytes(self) -> bool:
-        """Whether its bytes are in the file."""
+        """Whether the section's bytes are in the file."""
         return self.kind not in (NULL, NOBITS)
 
 
@@ -45,7 +45,7 @@ def read_sections(data: Data) -> list[Section]:
     if header.section_nbytes != RECORD.size or table + RECORD.size > len(data):
         raise ElfError("the section table lies outside the file")
     first = RECORD.unpack_from(data, table)
-    count = count or first[5]  # many sections: the count stands in the first one
+    count = count or first[5]  # many sections: the first header holds the count
     names = first[6] if names == _MANY else names
     if count > (len(data) - table) // RECORD.size or names >= count:
         raise ElfError(f"truncated: {count} sections do not fit into the file")
@@ -55,14 +55,14 @@ def read_sections(data: Data) -> list[Section]:
 
 
 def contents(data: Data, offset: int, nbytes: int) -> bytes | memoryview:
-    """Bytes that the file's tables name; raises ElfError where they lie outside of it."""
+    """Bytes at an offset that a table of the file gives; raises ElfError if they lie outside the file."""
     if offset > len(data) or nbytes > len(data) - offset:
         raise ElfError("truncated: a section lies outside the file")
     return data[offset : offset + nbytes]
 
 
 def ranges(data: Data, names: frozenset[str]) -> Iterator[tuple[int, int]]:
-    """Begin and end of the sections of these names that lie in the file. Raises as read_sections."""
+    """Begin and end of the sections with these names that lie in the file. Raises ElfError as read_sections does."""
     for section in read_sections(data):
         end = section.offset + section.nbytes
         if section.name in names and section.has_bytes and end <= len(data):

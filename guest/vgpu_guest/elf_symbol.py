@@ -1,7 +1,7 @@
-"""The symbols of an ELF file: what it defines, what it wants from others, the version tags of both; and what of a
-static library it calls.
+"""The symbols of an ELF file: defined and undefined names, the version tags of both, and the functions of a statically
+linked library that the file calls.
 
-Read by the section table, which stripped libraries keep. Every offset comes from the file and is checked.
+They are found by the section table, which stripped libraries keep. Offsets come from the file and are checked.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAME_NBYTES = 4096
 
 @dataclass(frozen=True)
 class Symbols:
-    """`defined` names; `wanted`: names with the version tag asked for, "" if none; `tags`: the versions defined."""
+    """`defined` names; `wanted`: undefined names with their version tag or ""; `tags`: versions defined."""
 
     defined: frozenset[str]
     wanted: dict[str, str]
@@ -42,18 +42,18 @@ class Symbols:
 
 
 def read_symbols(path: Path) -> Symbols:
-    """Raises ElfError or OSError; a file without a section table has no symbols that we can see."""
+    """Read the dynamic symbols; none are found without a section table. Raises ElfError or OSError."""
     return _read(path, lambda reader: reader.symbols())
 
 
 def read_called(path: Path, pattern: re.Pattern[str]) -> frozenset[str] | None:
     """Hidden functions of a static library that the rest of the program refers to.
 
-    GNU ld makes a hidden function to which another object referred local and of default visibility in the symbol table;
-    the library's others stay global and hidden there. Other linkers make all of them local.
+    GNU ld marks a hidden function that another object refers to as local with default visibility in the symbol table;
+    the library's other functions stay global and hidden. Other linkers make all of them local.
 
     Returns:
-        The names that match; None where the file does not say (it is stripped, or not of GNU ld's making).
+        The names that match; None if the file does not show them (it is stripped, or linked by another linker).
     Raises:
         ElfError or OSError.
     """
@@ -61,7 +61,7 @@ def read_called(path: Path, pattern: re.Pattern[str]) -> frozenset[str] | None:
 
 
 def read_undefined(data: bytes) -> list[str]:
-    """Names that an object file, whole, needs from outside. Raises ElfError, or struct.error where it is damaged."""
+    """The undefined names of an object file, given as bytes. Raises ElfError, or struct.error if it is damaged."""
     return _Reader(data).undefined()
 
 
@@ -129,7 +129,7 @@ class _Reader:
             yield index, _SYMBOL.unpack_from(self.data, table.offset + index * _SYMBOL.size)
 
     def _versions(self) -> tuple[dict[int, str], list[str]]:
-        """The wanted versions by number, and the names of the defined ones without the file's own."""
+        """The required versions by number, and the names of the defined versions except the file's own name."""
         names: dict[int, str] = {}
         tags: list[str] = []
         need = self._first(_VERNEED)

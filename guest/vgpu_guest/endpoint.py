@@ -1,5 +1,5 @@
-"""Endpoints: where vgpud listens and a client connects, written as a URL. The one grammar in Python: the guest's tools
-and vgpud use it, and protocol/data/endpoints.tsv holds it and the libraries (shim/connect/vgs_endpoint.c) together.
+"""Endpoints: where vgpud listens and a client connects, written as a URL. The guest's tools and vgpud use this parser;
+protocol/data/endpoints.tsv tests it against the libraries' own parser (shim/connect/vgs_endpoint.c).
 
     unix:/path   tcp://host:port   vsock://cid:port   hybrid-vsock:/path:port
 
@@ -181,7 +181,7 @@ def addresses(endpoint: Endpoint, *, passive: bool = False) -> list[Address]:
     """The socket family and address of an endpoint; several where a name has several, in the resolver's order.
 
     Args:
-        passive: to bind, not to connect.
+        passive: the addresses are for bind, not for connect.
     Raises:
         EndpointError: the name is unknown, or this Python was built without vsock.
     """

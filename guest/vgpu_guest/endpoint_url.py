@@ -10,7 +10,7 @@ __all__ = ["EndpointError", "check_endpoint", "socket_path"]
 
 
 def check_endpoint(url: str) -> str:
-    """The URL itself.
+    """Return the URL unchanged if it is valid.
 
     Raises:
         EndpointError: it is no endpoint, or has characters that mean something in a unit or a shell.
@@ -22,6 +22,6 @@ def check_endpoint(url: str) -> str:
 
 
 def socket_path(url: str) -> str | None:
-    """The path of a unix socket's URL; None for others."""
+    """The path in a `unix:` URL; None for other URLs."""
     endpoint = parse_endpoint(url)
     return endpoint.path if isinstance(endpoint, UnixEndpoint) else None

@@ -55,8 +55,8 @@ class Compression(Enum):
 class Target:
     """An architecture that PTX is for, as in sm_90a.
 
-    `suffix` limits where it runs: "" here and on all later ones, "f" here and on later ones of the same major number,
-    "a" only here.
+    `suffix` limits where it runs: "" on this and all later architectures, "f" on this and later ones of the same major
+    number, "a" only on this one.
     """
 
     number: int
@@ -67,7 +67,7 @@ class Target:
 
     @property
     def preference(self) -> tuple[int, int]:
-        """Of two targets that run on a device, the greater is the better match."""
+        """Sort key: of two targets that run on a device, the greater key is the better match."""
         return self.number, ("", "f", "a").index(self.suffix)
 
     @classmethod
@@ -93,7 +93,7 @@ class Entry:
     kind: int
     target: Target
     compression: Compression
-    stored: memoryview  # as it lies in the container, padding cut off where its size is known
+    stored: memoryview  # the bytes in the container, without padding if its size is known
     uncompressed_nbytes: int  # as declared; the stored size if raw
 
     @property
@@ -116,7 +116,7 @@ def is_fatbin(data: memoryview) -> bool:
 
 
 def read_container(data: memoryview) -> Container:
-    """The container at the start of `data`, which may go on after it.
+    """The container at the start of `data`; more data may follow.
 
     Raises:
         FatbinError: it does not fit into `data` or contradicts itself.

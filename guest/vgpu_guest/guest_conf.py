@@ -1,7 +1,7 @@
 """guest.conf as vgpu's libraries read it (shim/connect/vgs_endpoint.c), and the lines that they ignore.
 
-`key = value` lines; `#` begins a comment line. What is wrong is named with the line that was meant, never with its
-value: that may be a token.
+Its lines are `key = value`; `#` begins a comment line. A problem names the line and the key that was probably meant,
+never the value, which may be a token.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ class Problem:
     line: int
     what: str
     meant: str = ""
-    expression: str = ""  # for sed: it corrects the line
+    expression: str = ""  # sed expression that corrects the line
 
 
 @dataclass
 class GuestConf:
-    """`values` by their keys, and what is wrong."""
+    """`values` by their keys, and the invalid lines."""
 
     values: dict[str, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """For a pipe."""
+        """The fields as JSON holds them, to be sent over a pipe."""
         return asdict(self)
 
 
 def parse(text: str) -> GuestConf:
-    """All of a file's text."""
+    """Parse the whole text of a file."""
     found = GuestConf()
     for number, line in enumerate(text.split("\n"), 1):
         pair = _LINE.match(line)

@@ -55,7 +55,7 @@ class _ServiceType(_TextType):
 
 
 def _where(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Which tree: options that all three commands have."""
+    """Add the options that select the tree, common to the three commands."""
     root = click.option(
         "--root",
         type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
@@ -120,8 +120,8 @@ def install(
         elif cudart and cudart != ("auto",):
             runtimes = tuple(sorted(set(cudart)))
         elif cudart or before == Request():
-            # On LD_LIBRARY_PATH, the only means of an ordinary user, vgpu's runtime would take precedence over NVIDIA's
-            # in a RUNPATH.
+            # None for a user installation: it can only set LD_LIBRARY_PATH, where vgpu's runtime would take precedence
+            # over NVIDIA's runtime in a RUNPATH.
             runtimes = () if user else available
         request = replace(before, runtimes=runtimes, smi=_find_smi(root) if with_smi else before.smi)
         if services:
@@ -139,8 +139,8 @@ def install(
 
 
 def _find_smi(root: Path) -> str:
-    """The vgpu command that nvidia-smi calls; in another root, the one in that root's PATH."""
-    if find_spec("vgpud") is None:  # finds without importing
+    """The vgpu command that the installed nvidia-smi calls; for another root, `vgpu` found by PATH in that root."""
+    if find_spec("vgpud") is None:  # find_spec does not import the package
         raise InstallError("this vgpu has no `vgpu smi`: the guest's package and a checkout have it")
     theirs = root / "usr/bin/nvidia-smi"
     if os.path.lexists(theirs):

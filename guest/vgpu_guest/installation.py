@@ -34,7 +34,7 @@ _CONF_CAP = 1 << 16
 
 @dataclass
 class Report:
-    """The report: `done` lists what is installed now, `warnings` what prevents it from working."""
+    """The result of a request: `done` lists what is installed now, `warnings` what prevents it from working."""
 
     done: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -43,21 +43,21 @@ class Report:
 
 @dataclass
 class Installation:
-    """A tree's installation and all requests that it results from."""
+    """The installation in a tree, changed by requests."""
 
     tree: Tree
     layout: Layout = SYSTEM
-    payload: Path | None = None  # the libraries' folder; None looks where they usually are
+    payload: Path | None = None  # folder of the libraries; None: search the usual folders (payload.py)
 
     def __post_init__(self) -> None:
         self._installer = Installer(self.tree, self.layout)
 
     def manifest(self) -> Manifest | None:
-        """What is installed."""
+        """The manifest of what is installed, or None."""
         return self._installer.manifest()
 
     def install(self, change: Callable[[Request, tuple[str, ...]], Request], *, dry_run: bool = False) -> Report:
-        """Install the request that `change` returns for the earlier one, given the available CUDA runtimes.
+        """Install the request that `change` makes of the earlier request and the available CUDA runtimes.
 
         Raises:
             InstallError, TreeError, ManifestError, PayloadError, ServiceError: nothing was changed, or it was undone.
@@ -95,7 +95,7 @@ class Installation:
         """Restore everything that is missing or was changed. Returns the differences found, and the report.
 
         Raises:
-            InstallError: nothing is installed; and as install().
+            InstallError: nothing is installed. Otherwise as install().
         """
         lost, manifest = self._recovered(dry_run=dry_run)
         if manifest is None:
@@ -115,7 +115,7 @@ class Installation:
         return found, report
 
     def _recovered(self, *, dry_run: bool) -> tuple[str, Manifest | None]:
-        """What happened to the manifest, "" if nothing; and the manifest, rebuilt from the tree if needed."""
+        """Why the manifest was lost ("" if it was not), and the manifest, rebuilt from the tree if it was."""
         try:
             manifest = self.manifest()
             lost = "" if manifest is not None else f"{self.tree.show(self.layout.manifest)} was lost"
@@ -163,8 +163,8 @@ class Installation:
         return service
 
     def _preloaded(self, service: Service, files: Mapping[str, Path], report: Report) -> list[str]:
-        """Which of our libraries must be preloaded, below their folder: libcuda where an RPATH leads the program to
-        another, libcupti where it brings NVIDIA's. Known on the running system only."""
+        """Paths, below vgpu's folder, of the libraries to preload: libcuda if the program has an RPATH to another,
+        libcupti if the program brings NVIDIA's. Empty for another root, whose programs are not examined."""
         if not self.tree.is_live or not service.program():
             return []
         try:
@@ -196,7 +196,7 @@ class Installation:
         if problem:
             report.warnings.append(f"systemctl daemon-reload failed: {problem}")
 
-    # The endpoint's file may be the administrator's
+    # The endpoint: guest.conf may have been written by the administrator
 
     def _with_their_endpoint(self, items: list[Item], old: Manifest | None) -> list[Item]:
         """Skip a guest.conf that has the same contents and was not written by vgpu."""
@@ -215,13 +215,13 @@ class Installation:
         return items
 
     def endpoint(self) -> str:
-        """The contents of the tree's guest.conf, "" if there is none."""
+        """The endpoint in the tree's guest.conf, "" if there is none."""
         try:
             return configured_endpoint(self.tree.read(self.layout.endpoint, _CONF_CAP))
         except (FileNotFoundError, ValueError):
             return ""
 
-    # Telling
+    # The report
 
     def _refresh(self, report: Report) -> None:
         problem = loader_cache.refresh(self.tree)
@@ -307,7 +307,7 @@ class Installation:
 
 
 def configured_endpoint(content: bytes) -> str:
-    """The endpoint that a guest.conf names, "" if none; read as the libraries read it."""
+    """The endpoint in a guest.conf, "" if none; parsed as the libraries parse it."""
     found = ""
     for line in content.decode(errors="replace").splitlines():
         key, equals, value = line.partition("=")
@@ -317,7 +317,7 @@ def configured_endpoint(content: bytes) -> str:
 
 
 def without_service(request: Request, unit: str) -> Request:
-    """The request less one unit."""
+    """The request without one of its units."""
     services = {name: endpoint for name, endpoint in request.services.items() if name != unit}
     return replace(request, services=services)
 

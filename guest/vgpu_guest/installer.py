@@ -1,7 +1,7 @@
 """Applying a plan to a tree, and undoing it: completely or not at all, and resumable after being killed at any step.
-The manifest is written first and lists what will be created; nothing else is ever changed. Each file is written beside
-its place and renamed. What names a file (the loader's configuration, a unit's drop-in) comes after the file when
-installing, and goes before it when uninstalling, so that no program ever looks for a missing file.
+The manifest is written first and lists what will be created; nothing else is ever changed. Each file is written under a
+temporary name and renamed. Files that refer to others (the loader's configuration, a unit's drop-in) are created after
+those and removed before them, so that no program ever looks for a missing file.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from .tree import Tree
 
 _LOCK_TIMEOUT_S = 10.0
-_MARGIN_NBYTES = 1 << 20  # left free on each file system, for the manifest and what the loader's cache grows by
+_MARGIN_NBYTES = 1 << 20  # left free on each file system, for the manifest and the growth of the loader's cache
 _PIECE_NBYTES = 1 << 20
 _WAY_OUT = "remove it, or, where an installation's manifest was lost, run vgpu repair"
 
 
 class InstallError(Exception):
-    """Nothing was done, or something is left to do; one line says why."""
+    """Nothing was done, or the work is incomplete; one line says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Differences from the manifest."""
+    """A difference from the manifest."""
 
     path: str
     what: str
@@ -57,7 +57,7 @@ class Installer:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other installers out. Raises InstallError when one does not end."""
+        """Keep other installers out. Raises InstallError if another one does not end in time."""
         deadline = time.monotonic() + _LOCK_TIMEOUT_S
         fd = os.open(self.tree.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -74,7 +74,7 @@ class Installer:
             os.close(fd)
 
     def adopt(self, manifest: Manifest) -> None:
-        """Write a manifest of the existing files, in place of one that was lost or is damaged."""
+        """Write a manifest of the existing files, to replace a lost or damaged one."""
         self._clear_unfinished_manifest()
         is_first = self.tree.status(self.layout.manifest) is None
         self._write_manifest(manifest, is_first=is_first)
@@ -86,7 +86,7 @@ class Installer:
         return load_manifest(self.tree, self.layout)
 
     def findings(self, manifest: Manifest) -> list[Finding]:
-        """How the tree differs from the manifest. A configuration that its owner changed is no difference."""
+        """How the tree differs from the manifest. Configuration files may be changed by their owner."""
         found = []
         for entry in manifest.entries:
             try:
@@ -94,13 +94,13 @@ class Installer:
             except PermissionError:
                 if entry.kind != "configuration":
                     raise
-                continue  # its owner keeps it from others, who need not compare it
+                continue  # only the owner of the configuration can read it
             if what and not (entry.kind == "configuration" and what == "was changed"):
                 found.append(Finding(entry.path, what))
         return found
 
     def difference(self, entry: Entry) -> str:
-        """How what lies at an entry's path differs from it; "" if it does not."""
+        """How the file at an entry's path differs from the entry; "" if it does not."""
         status = self.tree.status(entry.path)
         if status is None:
             return "is missing"
@@ -130,7 +130,7 @@ class Installer:
     # Installing
 
     def missing_work(self, items: list[Item], old: Manifest | None) -> list[Item]:
-        """The items that are not there yet, after checking that each may be made.
+        """The items that do not exist yet, after a check that each may be created.
 
         Raises:
             InstallError: another program's file is in the way, or there is not enough space.
@@ -193,14 +193,14 @@ class Installer:
         return list(found.values())
 
     def install(self, request: Request, release: str, items: list[Item], caches: tuple[str, ...]) -> bool:
-        """Bring the tree into the state of the items, and remove what an earlier request had and this one does not.
+        """Make the tree have these items, and remove those that an earlier request had and this one does not.
 
         Args:
             caches: the loader's files that do not exist yet and will be created.
         Returns:
             Whether anything was changed.
         Raises:
-            InstallError: nothing was changed, or it was undone; or the existing installation is older and complete.
+            InstallError: nothing was changed, or changes were undone, or an earlier installation is half replaced.
             TreeError, ManifestError: likewise.
         """
         self._clear_unfinished_manifest()
@@ -245,8 +245,8 @@ class Installer:
                 self.tree.write(entry.path, item.content(), entry.mode, replace=replaceable)
 
     def _is_made(self, before: Entry | None) -> bool:
-        """Whether the file at an entry's path was installed by vgpu; an interrupted installation has not created them
-        all."""
+        """Whether vgpu installed the file at an entry's path. False for an entry that an interrupted installation did
+        not create."""
         return before is not None and not (before.pending and self.tree.status(before.path) is None)
 
     def _take_back(
@@ -276,9 +276,9 @@ class Installer:
         """Remove everything in the manifest.
 
         Args:
-            purge: also what was changed since.
+            purge: also remove files that were changed since.
         Returns:
-            What was changed since and therefore kept; None if nothing was installed.
+            The files that were changed and therefore kept; None if nothing was installed.
         """
         self._clear_unfinished_manifest()
         manifest = self.manifest()
@@ -322,7 +322,7 @@ class Installer:
         return kept
 
     def _remove_cache(self, path: str) -> None:
-        """A file or folder that ldconfig made for us."""
+        """Remove a file or folder of the loader's cache that ldconfig created."""
         status = self.tree.status(path)
         if status is not None and stat.S_ISDIR(status.st_mode):
             self.tree.remove_folder(path)
@@ -334,7 +334,7 @@ class Installer:
             if entry.kind != "directory":
                 self.tree.remove_unfinished(entry.path)
 
-    # The manifest: with the folders that are made for it, it appears and goes in one step
+    # The manifest appears and disappears atomically, together with the folders that are made for it
 
     def _write_manifest(self, manifest: Manifest, *, is_first: bool = False) -> None:
         path = self.layout.manifest
@@ -353,7 +353,7 @@ class Installer:
 
     def _remove_manifest(self, chain: list[Entry]) -> None:
         parts = self.layout.manifest.split("/")
-        for entry in chain:  # the topmost folder that holds nothing but the way to the manifest
+        for entry in chain:  # find the topmost folder that contains only the path to the manifest
             length = entry.path.count("/") + 1
             below = ["/".join(parts[:depth]) for depth in range(length, len(parts))]
             if all(self.tree.names(folder) == [parts[folder.count("/") + 1]] for folder in below):

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-# The driver release that our libraries answer as; file names carry it as NVIDIA's do (shim/build.py has the same).
+# The driver release that vgpu's libraries report; file names contain it as NVIDIA's do (same value in shim/build.py).
 RELEASE = "580.159.04"
 # Each library is installed as STEM.so.RELEASE, with links STEM.so.1 and STEM.so.
 STEMS = ("libcuda", "libnvidia-ml")
-PROBE = "vgpu-probe"  # beside them: the doctor's child that opens a library and calls cuInit
+PROBE = "vgpu-probe"  # beside the libraries: the doctor's child that opens a library and calls cuInit
 PROFILERS = {"12": "libcupti.so.12", "13": "libcupti.so.13"}
 RUNTIMES = {"11": "libcudart.so.11.0", "12": "libcudart.so.12", "13": "libcudart.so.13"}
 
@@ -30,23 +30,23 @@ class Layout:
 
     libraries: str
     manifest: str
-    loader: str | None  # before all other directories: libcuda and NVML
-    loader_runtimes: str | None  # after them: vgpu's libcudart is the last resort
-    loader_profilers: str | None  # and its libcupti
+    loader: str | None  # ld.so.conf.d file for libcuda and NVML, sorted before all others
+    loader_runtimes: str | None  # sorted last: vgpu's libcudart is the last resort
+    loader_profilers: str | None  # sorted last: vgpu's libcupti
     endpoint: str  # the file that names the endpoint
     smi: str | None = None  # `vgpu smi` under the name that installers look for
 
     @property
     def runtimes(self) -> str:
-        """Folder of our libcudarts: one folder for each major."""
+        """Folder of vgpu's libcudarts, with one folder per major version."""
         return f"{self.libraries}/cudart"
 
     def profiler(self, major: str) -> str:
-        """Folder of one libcupti."""
+        """Folder of the libcupti of a major version."""
         return f"{self.libraries}/cupti/{major}"
 
     def runtime(self, major: str) -> str:
-        """Folder of one libcudart."""
+        """Folder of the libcudart of a major version."""
         return f"{self.runtimes}/{major}"
 
 
@@ -59,7 +59,7 @@ SYSTEM = Layout(
     endpoint="etc/vgpu/guest.conf",
     smi="usr/local/bin/nvidia-smi",
 )
-# Below the user's home. The loader has no configuration of a user's: the environment names the libraries.
+# Relative to the user's home. The loader has no per-user configuration: the environment names the libraries.
 USER = Layout(
     libraries=".local/lib/vgpu",
     manifest=".local/state/vgpu/manifest.json",
@@ -73,7 +73,7 @@ USER_SHELL = f"{USER.libraries}/env.sh"
 
 
 def unit_name(name: str) -> str:
-    """`ollama` and `ollama.service` are `ollama.service`.
+    """The full name of a unit: both `ollama` and `ollama.service` give `ollama.service`.
 
     Raises:
         LayoutError: not the name of a service unit.
@@ -85,5 +85,5 @@ def unit_name(name: str) -> str:
 
 
 def drop_in(unit: str) -> str:
-    """Our drop-in of a unit: its name sorts late, for a later assignment of a variable wins."""
+    """The path of vgpu's drop-in for a unit; its name sorts late, because the last assignment of a variable wins."""
     return f"etc/systemd/system/{unit_name(unit)}.d/zz-vgpu.conf"

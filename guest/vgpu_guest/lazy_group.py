@@ -1,4 +1,4 @@
-"""A click group whose commands are imported when wanted: `vgpu run` need not wait for what `vgpu doctor` needs."""
+"""A click group that imports a command only when it is used: `vgpu run` need not import what `vgpu doctor` needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EX_IOERR = 74  # sysexits.h
 
 
 def _open_standard_streams() -> None:
-    """Put /dev/null where the caller has closed a standard descriptor: the next file would take its number."""
+    """Open /dev/null on closed standard descriptors, because the next opened file would get such a number."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(descriptor)
@@ -34,14 +34,14 @@ def _open_standard_streams() -> None:
 
 
 class LazyGroup(click.Group):
-    """A group of commands known by their place, `package.module:attribute`."""
+    """A group whose commands are given as `package.module:attribute`."""
 
     def __init__(self, *args: Any, places: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._places = places
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """click's hook: what cannot be printed ends the command with one line, not with a traceback."""
+        """click's hook: if standard output cannot be written, end with one line instead of a traceback."""
         _open_standard_streams()
         try:
             try:
@@ -52,7 +52,7 @@ class LazyGroup(click.Group):
             if error.errno not in _UNWRITABLE:
                 raise
             with contextlib.suppress(OSError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is buffered still goes nowhere, in silence
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard the output that is still buffered
             click.echo(f"vgpu: standard output: {error.strerror}", err=True)
             raise SystemExit(_EX_IOERR) from None
 

@@ -1,7 +1,7 @@
-"""Leftovers of earlier attempts that obstruct a service: files with CUDA's names in its program's own folders, a
+"""Leftovers of earlier attempts that obstruct a service: files with CUDA's names in the program's own folders, and a
 preloaded file.
 
-A drop-in cannot help against these: a program that puts its own folder first finds them before anything else.
+A drop-in cannot override them: a program that searches its own folder first finds them before anything else.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _OURS = "usr/lib/vgpu/"
 
 
 def own_folders(program: str) -> list[str]:
-    """The folders in which a program keeps its own libraries: beside it, and lib/NAME beside its folder with what is in
-    it."""
+    """The folders of a program's own libraries: ../lib/NAME relative to the program's folder, and that folder itself
+    unless it is a bin or sbin."""
     folder, name = os.path.split(program)
     return [os.path.join(os.path.dirname(folder), "lib", name), *([] if _is_shared(folder) else [folder])]
 
@@ -39,7 +39,7 @@ def _is_shared(folder: str) -> bool:
 
 
 def warnings(tree: Tree, service: Service) -> list[str]:
-    """One line for each leftover, with the command that takes it away."""
+    """One line for each leftover, with the command that removes it."""
     found = []
     program = service.program()
     for folder in own_folders(program) if program.startswith("/") else []:
@@ -90,7 +90,7 @@ def _leads_to_ours(tree: Tree, path: str) -> bool:
 
 
 def _cuda_names(tree: Tree, file: str) -> list[str]:
-    """Names of the driver that a file defines; vgpu's own files are not leftovers."""
+    """Driver functions that a file defines; none for vgpu's own files, which are not leftovers."""
     try:
         path = tree.follow(file.lstrip("/"))
         if path.startswith(_OURS):

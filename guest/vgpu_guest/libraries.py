@@ -1,5 +1,5 @@
-"""The folder of this installation's guest libraries: in this package of a wheel or a bundle, else in a checkout's
-build/guest."""
+"""The folder of the guest libraries: inside this package in a wheel or bundle, otherwise build/guest of the
+checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loader's cache of a tree: rebuilt by ldconfig, and searched for the library that a name gives."""
+"""The loader's cache of a tree: rebuilt by ldconfig, and searched for the files of a library name."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _LINE = re.compile(r"\s*(\S+) \(([^)]*)\) => (/.*)")
 
 
 def refresh(tree: Tree) -> str:
-    """Rebuild the cache; returns the error, or "". -X: links beside other packages' libraries are left to them. For
-    another root, this system's ldconfig changes into it; nothing of that root is executed.
+    """Rebuild the cache; returns the error, or "". With -X, ldconfig creates no links beside other packages' libraries.
+    For another root, this system's ldconfig runs with -r; no program of that root is executed.
     """
     status, output = _run(tree, "-X")
     return "" if status == 0 else output
 
 
 def candidates(tree: Tree, soname: str) -> list[str]:
-    """The 64-bit libraries that the cache has for a name, the one that a program gets first."""
+    """The 64-bit libraries that the cache has for a name, in the order in which the loader takes them."""
     _, output = _run(tree, "-p")
     found = []
     for line in output.splitlines():

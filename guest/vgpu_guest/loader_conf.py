@@ -1,6 +1,6 @@
-"""The loader's configuration: which folders ld.so.conf and what it includes name, in ldconfig's order.
+"""The loader's configuration: the folders in ld.so.conf and in the files that it includes, in ldconfig's order.
 
-Files are read by a function of the caller's, so that a tree under another root and the root of a running process are
+The caller passes the function that reads files, so that a tree under another root and the root of a running process are
 read alike. Nothing here writes.
 """
 
@@ -25,7 +25,7 @@ _LINES_CAP = 4096
 
 @dataclass(frozen=True)
 class Reader:
-    """How to look at a system: `text` is a file's content or None, `names` the entries of a folder."""
+    """How to read a system: `text` returns a file's content or None, `names` the entries of a folder."""
 
     text: Callable[[str], str | None]
     names: Callable[[str], list[str]]
@@ -33,7 +33,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why our folder does not come first, and a command that puts it there; both "" where nothing is known."""
+    """Why vgpu's folder does not come first, and a command that puts it first; both "" if unknown."""
 
     why: str = ""
     mend: str = ""

@@ -1,4 +1,4 @@
-"""The manifest of an installation: what was asked for, and every directory, file and link that was made.
+"""The manifest of an installation: the request, and every directory, file and link that was created.
 
 It is written before the first file, so that an interrupted installation can be continued or undone. It may be in a tree
 that another user controls: its contents are bounded and checked before use.
@@ -26,7 +26,7 @@ INSTALLING, INSTALLED = "installing", "installed"
 
 
 class ManifestError(ValueError):
-    """A damaged manifest, or one of another version."""
+    """The manifest is damaged or has another version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +38,19 @@ class Entry:
     mode: int = 0o755
     sha256: str = ""
     nbytes: int = 0
-    target: str = ""  # of a link
-    pending: bool = False  # a file at that place is vgpu's only if it is exactly this one
+    target: str = ""  # target of a link
+    pending: bool = False  # being installed: a file at this path is vgpu's only if it matches exactly
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The whole request."""
+    """Everything that the user asked to have installed."""
 
-    machine: bool = False  # all programs, by the loader's configuration
-    services: dict[str, str] = field(default_factory=dict)  # unit to its endpoint, "" for the machine's
+    machine: bool = False  # for all programs, by the loader's configuration
+    services: dict[str, str] = field(default_factory=dict)  # unit: its endpoint, "" for the machine's endpoint
     runtimes: tuple[str, ...] = ()
     endpoint: str = ""
-    smi: str = ""  # the vgpu whose `smi` answers as nvidia-smi
+    smi: str = ""  # the vgpu command that the installed nvidia-smi calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Manifest:
     release: str
     request: Request
     entries: tuple[Entry, ...]
-    # The loader's files that ldconfig creates and that did not exist before.
+    # Files of the loader's cache that did not exist before ldconfig created them.
     caches: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
@@ -138,7 +138,7 @@ def _decode(document: dict[str, Any], layout: Layout) -> Manifest:
     return Manifest(state, _text(document["release"]), wanted, entries, caches)
 
 
-# What ldconfig writes, the deepest first.
+# Files and folders that ldconfig creates, the deepest first.
 CACHES = ("etc/ld.so.cache", "var/cache/ldconfig/aux-cache", "var/cache/ldconfig", "var/cache")
 
 
@@ -166,7 +166,7 @@ def _entry(raw: Any, layout: Layout) -> Entry:
 
 
 def _is_ours(path: str, kind: str, layout: Layout) -> bool:
-    """Whether an installation can have created this: a damaged manifest must not lead to other files."""
+    """Whether an installation can have created this path: a damaged manifest must not lead to other files."""
     parts = path.split("/")
     if any(part in ("", ".", "..") for part in parts):
         return False

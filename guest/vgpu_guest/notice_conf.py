@@ -12,7 +12,7 @@ _TEXT_NBYTES = 2047
 
 
 def message(configuration: str = CONFIGURATION) -> str:
-    """The notice's text in one line, "" where no marker is."""
+    """The notice's text in one line, "" if the marker file does not exist."""
     marker, lines = MARKER, []
     for line in _read(configuration, _NBYTES).splitlines():
         key, equals, value = line.partition("=")

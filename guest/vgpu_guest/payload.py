@@ -1,4 +1,4 @@
-"""The libraries that an installation copies: beside this package, from a package of the system, or from a folder."""
+"""The libraries that an installation copies: from beside this package, from a system package, or from a folder."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ PACKAGED = _HERE / "payload"
 
 
 class PayloadError(Exception):
-    """Our libraries are not there, or are not libraries."""
+    """vgpu's libraries are missing, or are not libraries."""
 
 
 def find_payload(folder: Path | None = None) -> dict[str, Path]:
     """The libraries to install.
 
     Args:
-        folder: where they lie; None looks beside this package (a wheel, a checkout) and in the system's package.
+        folder: their folder; None searches beside this package (a wheel, a checkout) and in the system's package.
     Returns:
-        For each path below our library directory the file to copy: libcuda.so.RELEASE, cudart/12/libcudart.so.12, ...
+        For each path below vgpu's library folder the file to copy: libcuda.so.RELEASE, cudart/12/libcudart.so.12, ...
         Runtimes, profilers and the doctor's probe may be missing.
     Raises:
-        PayloadError: libcuda or libnvidia-ml is missing, or something is no 64-bit library.
+        PayloadError: libcuda or libnvidia-ml is missing, or a file is not a 64-bit library.
     """
     folders = [folder] if folder else [LIBRARIES, PACKAGED]
     for candidate in folders:
@@ -37,7 +37,7 @@ def find_payload(folder: Path | None = None) -> dict[str, Path]:
 
 
 def _library(folder: Path, stem: str) -> Path | None:
-    # A wheel holds no links: there the library has the name that programs look for.
+    # A wheel holds no links: its libraries have the names that programs open.
     names = (f"{stem}.so.{RELEASE}", f"{stem}.so.1")
     return next((folder / name for name in names if (folder / name).is_file()), None)
 

@@ -49,9 +49,9 @@ def plan(
 
     Args:
         payload: the libraries, as find_payload() gives them.
-        root: the folder under which programs see the installation: `/`, or the home of a user.
-        services: each unit of the request, read.
-        preload: for each unit the libraries, below their folder, that its program would not find otherwise.
+        root: the folder that the layout's paths are relative to for programs: `/`, or a user's home.
+        services: the settings of each unit in the request.
+        preload: for each unit the libraries to preload, as paths below vgpu's library folder.
     """
     items = _libraries(request, payload, layout)
     if layout is SYSTEM:
@@ -98,7 +98,7 @@ def _system(
 
 
 def _profilers(request: Request, payload: Mapping[str, Path], layout: Layout) -> list[Item]:
-    """Have the loader find our libcupti, where no other is found before."""
+    """The configuration by which the loader finds vgpu's libcupti, after any other libcupti."""
     folders = [f"/{layout.libraries}/{path.rpartition('/')[0]}\n" for path in payload if path.startswith("cupti/")]
     if not (request.machine and layout.loader_profilers and folders):
         return []
@@ -116,7 +116,7 @@ def _guest_conf(endpoint: str) -> str:
 def _drop_in(unit: str, reached: str, endpoint: str, service: Service, layout: Layout, preload: Sequence[str]) -> str:
     path = [f"/{layout.libraries}"]
     own = service.variable("LD_LIBRARY_PATH")
-    path += [own] if own else []  # a variable is replaced whole by a later assignment
+    path += [own] if own else []  # the drop-in's assignment replaces the unit's value
     variables = {"LD_LIBRARY_PATH": ":".join(path)}
     if preload:
         ours = [f"/{layout.libraries}/{file}" for file in preload]
@@ -150,7 +150,7 @@ def needed_family(service: Service, endpoint: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As systemd reads it back; the unit's own value keeps its specifiers."""
+    """Quoted for a unit file; specifiers in the unit's own value stay as they are."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LIBRARY = "libcuda.so.1"
-_FILES_CAP = 256  # of a program's dependencies; a larger graph is judged by its first
+_FILES_CAP = 256  # at most so many files of a dependency graph are examined
 _SHEBANG_NBYTES = 256
 
 
 def resolve_program(name: str, path: str) -> Path | None:
-    """The file execvp would run, through `#!` lines to the binary at the end; None when there is none."""
+    """The binary that execvp(name) runs in the end, after following `#!` lines; None if there is none."""
     found = shutil.which(name, path=path)
     for _ in range(4):
         if found is None:
@@ -39,7 +39,7 @@ def resolve_program(name: str, path: str) -> Path | None:
 
 
 def winning_rpath(program: Path) -> Path | None:
-    """A libcuda.so.1 that would be found before LD_LIBRARY_PATH is searched, or None. Unreadable: none."""
+    """A libcuda.so.1 that the loader finds by an RPATH, before LD_LIBRARY_PATH, or None. Skips unreadable files."""
     for file, dynamic in closure(program):
         for directory in expand(dynamic.rpath, file):
             candidate = directory / _LIBRARY
@@ -49,7 +49,7 @@ def winning_rpath(program: Path) -> Path | None:
 
 
 def closure(program: Path) -> Iterator[tuple[Path, Dynamic]]:
-    """The program and the libraries it needs, as far as their own paths lead.
+    """The program and the libraries it needs, as far as RPATH and RUNPATH lead to them.
 
     Libraries of the system's directories are left out: none of them has an RPATH to a libcuda.
     """

@@ -39,7 +39,7 @@ _PIECE_NBYTES = 1 << 20
 
 
 def recover(tree: Tree, layout: Layout) -> Manifest | None:
-    """The manifest of what is found; None where no installation's files are."""
+    """The manifest of the files found; None if there are no files of an installation."""
     entries: dict[str, Entry] = {}
     runtimes = _libraries(tree, layout, entries)
     request = Request(
@@ -119,7 +119,7 @@ def _checked(url: str) -> str:
 
 
 def _take_text(tree: Tree, path: str, entries: dict[str, Entry]) -> bool:
-    """A file that says itself who made it."""
+    """Take over a file that has vgpu's mark in its first 200 bytes."""
     return _MARK in _text(tree, path)[:200] and _take(tree, path, entries)
 
 
@@ -145,7 +145,7 @@ def _take(tree: Tree, path: str, entries: dict[str, Entry], kind: str = "file") 
 
 
 def _folders(tree: Tree, layout: Layout, entries: dict[str, Entry]) -> None:
-    """Those that hold nothing but what was found; what else is in one keeps it from being removed anyway."""
+    """Add the folders of the files found. A folder with other contents is safe: only empty folders are removed."""
     folders = {layout.libraries, layout.runtimes, *(layout.runtime(major) for major in RUNTIMES)}
     folders |= {f"{layout.libraries}/cupti", *(layout.profiler(major) for major in PROFILERS)}
     folders |= {os.path.dirname(layout.manifest)}

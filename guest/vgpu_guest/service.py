@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from .layout import drop_in, unit_name
 from .tree import Tree, TreeError
 
-# systemd.unit(5): an earlier folder's file hides a later one's of the same name.
+# systemd.unit(5): a file hides files of the same name in later folders.
 FOLDERS = (
     "etc/systemd/system",
     "run/systemd/system",
@@ -23,7 +23,7 @@ _SETTING = re.compile(r"\s*([A-Za-z0-9]+)\s*=\s*(.*?)\s*")
 
 
 class ServiceError(Exception):
-    """No such service, or one that a drop-in cannot help."""
+    """The service does not exist, or a drop-in cannot configure it."""
 
 
 @dataclass
@@ -31,12 +31,12 @@ class Service:
     """The settings of a unit's files without vgpu's own drop-in. Specifiers (`%h`) are not expanded."""
 
     name: str
-    settings: dict[str, list[str]] = field(default_factory=dict)  # of [Service]; an empty assignment resets the list
+    settings: dict[str, list[str]] = field(default_factory=dict)  # [Service]; an empty assignment resets the list
     file: str = ""
     drop_ins: list[str] = field(default_factory=list)
 
     def variable(self, name: str) -> str:
-        """The last Environment= assignment of a variable, "" if there is none or UnsetEnvironment= takes it away."""
+        """The last Environment= assignment of a variable, "" if there is none or UnsetEnvironment= removes it."""
         value = ""
         for line in self.settings.get("Environment", []):
             for word in split_words(line):
@@ -47,7 +47,7 @@ class Service:
         return "" if name in unset or f"{name}={value}" in unset else value
 
     def program(self) -> str:
-        """The file of the first ExecStart=, "" if there is none."""
+        """The program of the first ExecStart=, "" if there is none."""
         for line in self.settings.get("ExecStart", []):
             words = split_words(line.lstrip("@-:+!|"))
             if words:
@@ -56,7 +56,7 @@ class Service:
 
 
 def read_service(tree: Tree, name: str, *, with_ours: bool = False) -> Service:
-    """Read a unit and its drop-ins; our own only if told so.
+    """Read a unit and its drop-ins; vgpu's own drop-in only if `with_ours`.
 
     Raises:
         ServiceError: there is no such unit, it is masked, or it cannot be read.
@@ -78,7 +78,7 @@ def read_service(tree: Tree, name: str, *, with_ours: bool = False) -> Service:
 
 
 def environment_files(tree: Tree, service: Service) -> dict[str, str]:
-    """The variables in a service's EnvironmentFile=, which override any Environment=: each with its file."""
+    """Variable to file: the variables set by EnvironmentFile=, which override any Environment=."""
     found: dict[str, str] = {}
     for value in service.settings.get("EnvironmentFile", []):
         path = value.lstrip("-").strip('"')
@@ -92,7 +92,7 @@ def environment_files(tree: Tree, service: Service) -> dict[str, str]:
 
 
 def _drop_ins(tree: Tree, names: list[str], with_ours: bool) -> list[str]:
-    """In the order of their file names."""
+    """Paths of a unit's drop-ins, sorted by file name."""
     found: dict[str, str] = {}
     for name in ["service", *names[::-1]]:
         for folder in FOLDERS[::-1]:

@@ -1,4 +1,4 @@
-"""Is a tree a system that our libraries can run in? Seen before anything is written there."""
+"""Is a tree a system that vgpu's libraries can run in? This is checked before anything is written to it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _HEAD_NBYTES = 64
 
 
 def check_system(tree: Tree) -> None:
-    """Raises InstallError for a tree whose programs are of another architecture, or without glibc's loader.
+    """Raise InstallError for a tree whose programs are of another architecture, or that has no glibc loader.
 
-    A tree without any program says nothing, and is not refused.
+    A tree without any program is accepted.
     """
     heads = [head for path in _PROGRAMS if (head := _head(tree, path))[:4] == MAGIC and len(head) >= 20]
     if not heads:
@@ -46,7 +46,7 @@ def _head(tree: Tree, path: str) -> bytes:
 
 
 def user_writable(program: str) -> str:
-    """The first folder or file on the way to a program, links followed, that a user other than root may write; ""."""
+    """The first folder or file on the path to a program (links followed) that users other than root may write; ""."""
     real = os.path.realpath(program)
     parts = [real]
     while parts[-1] != "/":

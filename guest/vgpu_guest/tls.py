@@ -12,7 +12,7 @@ _PART_NBYTES = 256 * 1024
 
 
 def client_context(ca: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
-    """Of a client: the host's certificate is verified, by the system's authorities or by `ca`. Raises OSError."""
+    """Client context; verifies the host's certificate by the system's authorities or by `ca`. Raises OSError."""
     context = ssl.create_default_context(cafile=ca)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     if certificate is not None:
@@ -21,7 +21,7 @@ def client_context(ca: str | None, certificate: str | None, key: str | None) -> 
 
 
 def server_context(certificate: str, key: str, client_ca: str | None) -> ssl.SSLContext:
-    """Of a host; with `client_ca` a client needs a certificate of that authority. Raises OSError."""
+    """Host context; with `client_ca` a client needs a certificate of that authority. Raises OSError."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=client_ca)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_cert_chain(certificate, key)
@@ -34,7 +34,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def carry(one: Streams, other: Streams) -> None:
-    """Carry bytes both ways until either side ends; what was read before is delivered. Then both are closed."""
+    """Copy bytes both ways until either side ends. Bytes already read are delivered; then both are closed."""
     ways = [asyncio.create_task(_way(one[0], other[1])), asyncio.create_task(_way(other[0], one[1]))]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)

@@ -1,7 +1,7 @@
 """A tree of files that is walked from a root without following a link: the tree may be under another user's control.
 
-Every path is relative to the root, and every folder on the way is opened by itself with O_NOFOLLOW (openat(2)): a link
-in the way is an error, also one that is put there at this moment.
+Every path is relative to the root, and every folder of a path is opened separately with O_NOFOLLOW (openat(2)): a link
+among them is an error, even a link that another user creates at this moment.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_LINKS_CAP = 40  # as the kernel's
-SUFFIX = ".vgpu-new"  # of what is being written beside its place
+_LINKS_CAP = 40  # the kernel's limit
+SUFFIX = ".vgpu-new"  # of temporary files beside their final path
 
 
 class TreeError(OSError):
@@ -26,9 +26,9 @@ class TreeError(OSError):
 
 
 class Tree:
-    """Reading and changing a tree. Raises TreeError, or FileNotFoundError where something is not there.
+    """Reads and changes a tree. Methods raise TreeError, or FileNotFoundError if a file does not exist.
 
-    `step` is called before each change with its name: tests end the process there.
+    `step` is called before each change with the change's name: tests end the process in it.
     """
 
     def __init__(self, root: Path, step: Callable[[str], None] | None = None) -> None:
@@ -40,7 +40,7 @@ class Tree:
             raise TreeError(error.errno, f"{root}: {error.strerror}") from error
 
     def close(self) -> None:
-        """Give up the root."""
+        """Close the root's descriptor."""
         os.close(self._fd)
 
     def __enter__(self) -> Tree:
@@ -50,7 +50,7 @@ class Tree:
         self.close()
 
     def show(self, path: str) -> str:
-        """The path as the user knows it."""
+        """The path including the root, for messages."""
         return str(self.root / path)
 
     @property
@@ -61,7 +61,7 @@ class Tree:
     # Reading
 
     def status(self, path: str) -> os.stat_result | None:
-        """lstat; None if there is nothing."""
+        """lstat; None if the file does not exist."""
         try:
             with self._parent(path) as (folder, name):
                 return os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -114,7 +114,7 @@ class Tree:
             try:
                 with self._folder("/".join(parts[:length])) as fd:
                     free = os.fstatvfs(fd)
-                    inodes = free.f_favail if free.f_files else 1 << 30  # some file systems do not count them
+                    inodes = free.f_favail if free.f_files else 1 << 30  # some file systems have no inode count
                     return os.fstat(fd).st_dev, free.f_bavail * free.f_frsize, inodes
             except FileNotFoundError:
                 continue
@@ -124,7 +124,7 @@ class Tree:
         """The target of `path` when links are followed as if the root were `/`, for reading files that may be links.
 
         Raises:
-            FileNotFoundError, TreeError: there is nothing, or links go in a circle.
+            FileNotFoundError, TreeError: the target does not exist, or the links form a cycle.
         """
         waiting, done = path.split("/")[::-1], list[str]()
         links = 0
@@ -170,7 +170,7 @@ class Tree:
             os.fchmod(fd, mode)
 
     def write(self, path: str, content: Iterator[bytes], mode: int, *, replace: bool) -> None:
-        """Put a whole file at `path`: beside it first, on disk, then renamed.
+        """Write a file atomically: under a temporary name beside `path`, synced to disk, then renamed.
 
         Args:
             replace: whether an existing file may be replaced; else FileExistsError.
@@ -224,7 +224,7 @@ class Tree:
             os.fsync(folder)
 
     def remove_folder(self, path: str) -> bool:
-        """Remove a folder if it is empty; whether it was."""
+        """Remove a folder if it is empty; returns whether it was."""
         with self._parent(path) as (folder, name):
             self._step(f"rmdir {path}")
             try:
@@ -248,9 +248,9 @@ class Tree:
         os.fsync(folder)
 
     def _place_new(self, fresh: str, name: str, folder: int, path: str) -> bool:
-        """Give it its name unless that was taken meanwhile: link(2), unlike rename(2), does not replace.
+        """Give a written file its name unless that exists by now: link(2), unlike rename(2), does not replace.
 
-        Returns False on a file system without hard links, where only a check beforehand is possible.
+        Returns False on a file system without hard links, where the caller renames after a mere check.
         """
         try:
             os.link(fresh, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)

@@ -13,11 +13,11 @@ enum vgw_activity_kind {
   VGW_ACTIVITY_EVENT,
 };
 
-/* What vgpuActivityStart asks for, and what it gets. NODES: the work of each node of a graph's launch; without it, a
+/* What vgpuActivityStart requests, and what it returns. NODES: the work of each node of a graph's launch; without it, a
  * launch as a whole. EVENTS: recorded events. Kernels, copies and fills are always measured. */
 enum { VGW_MEASURE_NODES = 1, VGW_MEASURE_EVENTS = 2, VGW_MEASURE_ALL = 3 };
 
-/* The two ends of a copy, where the worker knows better than the client: a graph's. */
+/* The memory at an end of a copy. The worker reports it for copies of graphs, whose ends the client does not know. */
 enum vgw_activity_memory { VGW_ACTIVITY_UNKNOWN, VGW_ACTIVITY_HOST, VGW_ACTIVITY_DEVICE };
 
 struct vgw_activity {
@@ -29,7 +29,7 @@ struct vgw_activity {
   uint32_t kind;       /* vgw_activity_kind; GRAPH: a whole launch, whose nodes could not be measured */
   uint32_t name;       /* kernels: for vgpuActivityName; 0: none */
   uint32_t grid[3], block[3];
-  uint32_t shared_static_nbytes, shared_dynamic_nbytes, local_nbytes; /* local: of a thread */
+  uint32_t shared_static_nbytes, shared_dynamic_nbytes, local_nbytes; /* local: for each thread */
   uint32_t registers;                                                 /* of a thread */
   uint32_t of_graph;                                                  /* 1: work of a graph's launch */
   uint32_t value;                                                     /* fills */

@@ -167,7 +167,7 @@ typedef struct {
   uint32_t flags;
 } CUmemcpyAttributes;
 
-/* One side of a copy of a batch: rows and layers in elements, which are bytes where no array takes part. */
+/* One side of a copy in a batch. Rows and layers count elements, which are bytes if neither side is an array. */
 typedef struct {
   int32_t type;
   union {

@@ -263,7 +263,7 @@ enum {
   CU_STREAM_WAIT_VALUE_FLUSH = 1 << 30,
 };
 
-/* The driver's union of one struct for each operation; those of words have the same members. */
+/* The driver's union of one struct for each operation; the structs for words have the same members. */
 typedef union {
   uint32_t operation;
   struct {

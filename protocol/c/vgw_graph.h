@@ -116,7 +116,7 @@ typedef struct {
     CUDA_HOST_NODE_PARAMS host;
     struct {
       CUgraph graph;
-      int32_t ownership; /* 0: a copy of it */
+      int32_t ownership; /* 0: the node holds a copy of the graph */
     } graph;
     CUevent event;
     CUDA_MEM_ALLOC_NODE_PARAMS alloc;

@@ -1,8 +1,8 @@
-/* What every session uses of what its tenant may, so that a tenant's sessions can be counted together: one
- * page-aligned file that vgpud makes and all workers map (vgpud/devices/ledger.py). Each worker writes its own row and
- * counts before it allocates. vgpud writes whose a row is before a worker has it, and clears the row of a worker that
- * has ended. No locks: a row has one writer. Of two that want the last bytes at once both may be refused, and never
- * both succeed: each writes its own row before it counts. */
+/* What every session uses, so that the usage of a tenant's sessions can be summed and limited: one page-aligned file
+ * that vgpud makes and all workers map (vgpud/devices/ledger.py). Each worker writes its own row and sums the column
+ * before it allocates. vgpud writes a row's tenant before a worker gets the row, and clears the row of a worker that
+ * has ended. No locks: a row has one writer. If two workers want the last bytes at once, both may be refused, but never
+ * do both succeed: each writes its own row before it sums. */
 #ifndef VGW_LEDGER_H
 #define VGW_LEDGER_H
 
@@ -11,8 +11,8 @@
 #include "vgw_device_memory.h"
 
 #define VGW_LEDGER_ROWS 1024u
-/* Columns: each simulated device's memory; that of clients which their workers map; until when the session counts as
- * one that makes calls (CLOCK_MONOTONIC, ms); then the quotas of enum vgw_quota, from 1, with room for more. */
+/* Columns: each simulated device's memory; clients' memory that their workers map; the time until which the session
+ * counts as making calls (CLOCK_MONOTONIC, ms); then the quotas of enum vgw_quota, from 1, with room for more. */
 #define VGW_LEDGER_HOST VGW_SIMULATED_DEVICES_MAX
 #define VGW_LEDGER_QUOTA (VGW_SIMULATED_DEVICES_MAX + 1)
 #define VGW_LEDGER_COLUMNS 48

@@ -2,8 +2,8 @@
  *
  * Positions are free-running byte counts; `position % VGW_RING_NBYTES` is the place. One producer, one consumer. Each
  * shared word is written by one side alone, and the two sides' words lie on cache lines of their own. The worker
- * believes none of the client's words: it copies a record out before it looks at it, and checks every length against
- * what it has itself. */
+ * trusts none of the client's words: it copies a record out before it reads it, and checks every length against its own
+ * limits. */
 #ifndef VGW_RING_H
 #define VGW_RING_H
 

@@ -20,7 +20,7 @@ enum { VGW_OUTPUT_PENDING = 1, VGW_REASON_PENDING = 2 }; /* reply flags */
 #define VGW_CALLBACK_OF_GRAPH 0x80000000u
 #define VGW_CALLBACK_INTERNAL 0x40000000u
 #define VGW_CALLBACK_WHOLE_COPY                                                                                        \
-  0x20000000u /* internal; it and the copy beside it, in a child graph, are one copy node */
+  0x20000000u /* internal; its node and a copy node, in a child graph, form one copy node */
 
 struct vgw_header {
   uint32_t length; /* whole record in bytes, a multiple of 8 */
@@ -59,7 +59,7 @@ struct vgw_tensor_map {
 static inline uint64_t vgw_pad8(uint64_t nbytes) { return (nbytes + 7) & ~(uint64_t)7; }
 
 /* Reads a record that was copied out of the channel. The first failed read makes every later one fail: callers check
- * `fatal` once, at the end. Nothing is compared by adding to a number the peer sent. */
+ * `fatal` once, at the end. No check adds to a number that the peer sent, which could wrap. */
 struct vgw_cursor {
   const uint8_t *cur;
   const uint8_t *end;

@@ -23,7 +23,7 @@ def callback_ids(domain: str) -> dict[str, int]:
 
 
 def runtime_callback_id(name: str, major: int) -> int:
-    """The number of a runtime function in a major: of the newest version of the name that it has; 0: there is none."""
+    """The callback id of a runtime function in a major, for the name's newest version in that major; 0: none."""
     found = [
         (int(version), number)
         for full, number in callback_ids(RUNTIME).items()

@@ -73,10 +73,10 @@ def begin_module(name: str) -> None:
 
 def val(name: str, scalar: Scalar, *, mask: int | None = None, most: int | None = None, nonzero: bool = False,
         among: tuple[int, ...] = (), fixed: str = "", sent: str = "") -> Param:  # fmt: skip
-    """A number. `mask`, `most`, `nonzero`, `among`: others are INVALID_VALUE in the client.
+    """A number. `mask`, `most`, `nonzero`, `among`: the client refuses other values with INVALID_VALUE.
 
     A device is checked and translated.
-    `sent`: what is sent instead, `fixed`: what the worker's driver is given instead (C).
+    `sent`: what is sent instead of it; `fixed`: what the worker's driver receives instead of it (C).
     """
     return Param(
         name, Role.VALUE, scalar.c, scalar=scalar, mask=mask, most=most, nonzero=nonzero, among=among, fixed=fixed,
@@ -104,7 +104,7 @@ def out(name: str, scalar: Scalar, *, optional: bool = False) -> Param:
 
 
 def kept(name: str, c: str | Scalar, value: str) -> Param:
-    """A result that the client knows: `value` is C, with handles' objects at hand as `x_object`."""
+    """A result that the client knows: `value` is C, in which the object of handle x is `x_object`."""
     return Param(name, Role.KEPT, f"{c if isinstance(c, str) else c.c} *", kept=value)
 
 
@@ -112,9 +112,9 @@ def out_range(name: str, nbytes: str, kind: str, undo: str) -> Param:
     """The address of new device memory, claimed in the program's address space and known as a range from then on.
 
     Args:
-        nbytes: its length, C; results are at hand as `x_told`.
-        kind: of the range (enum vgs_range_kind), or C that says which; CLAIM: it is claimed alone.
-        undo: C that gives memory at `taken` back: what lies where the program has something, or cannot be noted.
+        nbytes: its length, C, in which result x is `x_told`.
+        kind: of the range (enum vgs_range_kind), or C for it; CLAIM: only claimed, not recorded as a range.
+        undo: C that frees the memory at `taken`, if the program uses that address or the range cannot be recorded.
     """
     return Param(
         name, Role.OUT, "CUdeviceptr *", scalar=DEVICEPTR, range_kind=kind, range_nbytes=nbytes, undo=undo
@@ -129,7 +129,7 @@ def out_handle(
     Args:
         parent: the parameter whose object it dies with, where that is not the kind's context.
         make: C that makes the client's object, if clearing it is not enough.
-        made: C statement in the client, once the worker has made it, too.
+        made: C statement in the client, after the worker has created the object.
         keep: members of the client's object and what they are set to, as `flags="Flags"`.
     """
     return Param(
@@ -138,7 +138,7 @@ def out_handle(
 
 
 def found(name: str, kind: Kind) -> Param:
-    """An object that exists, as a result."""
+    """A result that is an existing object."""
     return Param(name, Role.FOUND, f"{kind.c} *", kind=kind)
 
 
@@ -272,19 +272,19 @@ def fn(
     """Register one function.
 
     Args:
-        wire: what travels, where that is not `args`: parameters of the same name, others by `sent`, or results that
-            are at hand as `x_told`.
+        wire: what travels, if not `args`: parameters of the same name, others by `sent`, or results, which this
+            entry's C names `x_told`.
         guest: "custom" when `vgs_NAME` is hand-written; local functions always are.
-        host: "custom" when `vgx_NAME` is hand-written; the channel's own are, without calls= or worker=.
-        asked: as in the model; arguments are looked up where it names them as `x_id` or `x_object`.
-        forms: functions without the stream parameter, in the default stream, which are complete for the host when
-            they return: `sync` is true then in this entry's C.
+        host: "custom" when `vgx_NAME` is hand-written; the channel's own are, unless they have calls= or worker=.
+        asked: as in the model; the object of a handle x is looked up only if this C names `x_id` or `x_object`.
+        forms: names of functions without the stream parameter, which use the default stream and are complete for the
+            host when they return; for them `sync` is true in this entry's C.
         backend: False when the backend has no function of this name.
         refuses: C conditions under which the client answers with an error, as {"size % 4": INVALID_VALUE}.
-        answers: likewise, conditions under which it knows the result without asking; may contain a C call.
+        answers: likewise, conditions under which the client knows the result without the worker; may contain a C call.
         aliases: other exported names with the same signature and meaning (unsuffixed or older ABI versions).
 
-    The other words: model.Function.
+    For the other arguments see model.Function.
     """
     if any(f.name == name for f in functions):
         raise SpecError(f"{name}: described twice")

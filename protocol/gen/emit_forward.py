@@ -59,7 +59,7 @@ class Body:
         return "\n".join(self.lines) + "\n"
 
     def _is_named(self, p: Param) -> bool:
-        """Whether the C of a call that the client answers uses a parameter's object, or must have it."""
+        """Whether the entry's C names the object of a parameter, or the parameter is always processed."""
         said = " ".join((self.f.asked, self.f.client_before, *self.f.checks, *sum(self.f.answers, ())))
         named = re.search(rf"\b{p.name}_(id|object)\b", said)
         return bool(named) or p.uncaptured or p.role in (Role.VALUE, Role.OUT, Role.STRUCT_OUT)
@@ -209,7 +209,7 @@ class Body:
         return f"{p.name}_sent"
 
     def _count(self, p: Param) -> None:
-        """The capacity of the arrays with this count: 0 without an array, and never more than the host returns."""
+        """The capacity of the arrays with this count: 0 if the program passes no array; at most the host's limit."""
         assert p.scalar
         arrays = [q for q in self.f.args if q.size == p.name]
         self.refuse(f"!{p.name}")
@@ -243,7 +243,7 @@ class Body:
         arguments = ", ".join(values + ([f.waits or "false"] if queued else []))
         if ended and ended.ending:
             self.add(f"  {ended.ending};")
-        if ended and queued:  # an error is reported by a later call
+        if ended and queued:  # queued: its error is reported by a later call
             self.add(f"  vgs_object_destroy({ended.name}_object);")
         claimed = next((p for p in f.args if p.range_kind), None)
         if claimed:
@@ -325,7 +325,7 @@ def _result(p: Param) -> list[str]:
         ]
     if p.role is Role.COUNT:
         return [f"  *{p.name} = {p.name}_told;"]
-    if p.role is Role.HANDLES_OUT and p.kind:  # beyond the last: NULL, says the manual
+    if p.role is Role.HANDLES_OUT and p.kind:  # elements after the last result are NULL, as documented
         return [
             f"  for (size_t i = 0; {p.name} && i < {p.size}_room; i++) {{",
             f"    void *object = i < {p.size}_told ? vgs_object_at(VGW_KIND_{p.kind.name}, {p.name}_ids[i]) : NULL;",

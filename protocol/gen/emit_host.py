@@ -55,7 +55,7 @@ def _guard(condition: str, text: str) -> str:
 
 
 def _take_parts(f: Function) -> list[str]:
-    """Take the variable parts, bounded and whole; bound the variable results."""
+    """Read the variable parts, each complete and within its bound; bound the variable results."""
     caps: dict[str, Param] = {}
     for p in (*part_in(f), *parts_out(f)):
         size = f"{p.name}_nbytes" if p.role is Role.TEXT_IN else p.size
@@ -249,7 +249,7 @@ def _begin_objects(f: Function) -> list[str]:
 
 
 def _wrong(p: Param) -> str:
-    """For NULL the error is the client's; for a destroyed object it is the driver's for an invalid handle."""
+    """C for the error of a failed look-up: for NULL as in the client; for a destroyed object `result`."""
     assert p.kind
     return f"req->{p.name} ? result : {p.wrong or p.kind.wrong}"
 

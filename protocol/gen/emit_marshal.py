@@ -1,6 +1,6 @@
-"""The client's marshalling: `vgs_send_NAME`, one record each, and `vgs_begin_NAME`, written where it travels.
+"""The client's marshalling: `vgs_send_NAME`, one record each, and `vgs_begin_NAME`, serialised in place.
 
-Handles are ids here, and what is in a struct has been translated: that is emit_forward's.
+Handles are ids here, and the members of structs are already translated (by emit_forward).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from protocol.gen.model import ARRAY_OUT_ROLES, Channel, Function, Param, Role, 
 
 
 def declare(p: Param) -> str:
-    """One parameter of `vgs_send_NAME`: as the driver's, but handles are ids."""
+    """One parameter of `vgs_send_NAME`: declared as in the driver's function, but handles are ids."""
     if p.role in (Role.HANDLE, Role.OUT_HANDLE):
         return f"uint32_t {p.name}"
     if p.role is Role.FUNCTION:

@@ -89,7 +89,7 @@ def emit_map(api: NvmlApi) -> str:
 
 
 def emit_python(api: NvmlApi) -> str:
-    """What vgpud answers: struct layouts, and each asked function's parameters as (role, bytes, struct, versions)."""
+    """What vgpud answers: struct layouts, and each function's parameters as (role, bytes, struct, versions)."""
     out = ['"""NVML as vgpud answers it. Generated from protocol/spec_nvml; do not edit."""\n\n']
     out.append("# struct: (format, names of its fields)\nSTRUCTS: dict[str, tuple[str, tuple[str, ...]]] = {\n")
     for s in api.structs.values():

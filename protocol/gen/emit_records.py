@@ -57,7 +57,7 @@ def part_in(f: Function) -> list[Param]:
 
 
 def part_nbytes(f: Function, p: Param, prefix: str) -> str:
-    """C for the length of a variable part; `prefix`: what stands before the name of the parameter that says it."""
+    """C for the length of a variable part; `prefix`: put before the name of the length parameter."""
     if p.role is Role.TEXT_IN:
         return f"{prefix}{p.name}_nbytes"
     size = f"(uint64_t){prefix}{p.size}"

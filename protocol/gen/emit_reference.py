@@ -60,7 +60,7 @@ def _reasons(without: dict[str, list[str]]) -> list[str]:
 
 
 def _effects(f: Function) -> str:
-    """Its effects on objects."""
+    """The function's effects on objects."""
     said = []
     for p in f.sent:
         if p.role is Role.OUT_HANDLE and p.kind:

@@ -157,7 +157,7 @@ def _export(name: str, f: RuntimeFunction, table: str, major: int) -> str:
 def _observed(name: str, f: RuntimeFunction, major: int) -> tuple[str, str]:
     """Code that shows a call to a profiler before and after it; none if CUPTI has no number for it."""
     number = runtime_callback_id(name, major)
-    if not number or "(" in f.params:  # a function pointer's declaration is not cut at commas
+    if not number or "(" in f.params:  # parameters with a function pointer cannot be split at commas
         return "", ""
     names = f.argument_names()
     members = "".join(f"{p.strip()}; " for p in f.params.split(",")) if names else ""

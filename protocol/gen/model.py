@@ -57,7 +57,7 @@ class Kind:
     c: str
     struct: str = "vgs_object"  # the client's object
     within: str = ""  # CONTEXT: a new object dies with the context that is current when it is made
-    wrong: str = "CUDA_ERROR_INVALID_HANDLE"  # what a handle that is none of this kind is answered with
+    wrong: str = "CUDA_ERROR_INVALID_HANDLE"  # the error for a handle that is not of this kind
     ready: str = ""  # client function of the object that makes it usable, called before each use: a CUresult
     quota: str = ""  # which of dsl.QUOTAS its objects are counted in, from their creation to their end
 
@@ -90,7 +90,7 @@ class Role(Enum):
 class Member:
     """A member of a struct that is not plain data. `path` is C: `location.id`.
 
-    Exactly one of: a handle of `kind`, `device`, or `fixed` (the value that the driver is given whatever it is).
+    Exactly one of: a handle of `kind`, `device`, or `fixed` (the value that the driver always receives instead).
     """
 
     path: str
@@ -110,30 +110,30 @@ class Param:
     element: str = ""  # C type of a struct, or of an array's elements
     size: str = ""  # bytes and arrays: the parameter that says how many
     cap: int = 0  # the largest size or count that the host accepts
-    optional: bool = False  # NULL is fine: a result that is not wanted, no object
-    wrong: str = ""  # instead of the kind's
+    optional: bool = False  # NULL is valid: an unwanted result, or no object
+    wrong: str = ""  # overrides Kind.wrong
     ends: bool = False  # the call destroys the object
-    otherwise: str = ""  # client function that is called instead with all arguments if the handle is none of this kind
+    otherwise: str = ""  # client function that is called instead with all arguments if the handle is not of this kind
     ready: str = ""  # as Kind.ready, for this call
     uncaptured: bool = False  # a stream that captures loses its capture, and the call is refused
-    ending: str = ""  # C statement in the client before the object goes
+    ending: str = ""  # C statement in the client before the object is destroyed
     sent: str = ""  # what is sent instead (C)
     range_kind: str = ""  # an address: of a new range of this kind (enum vgs_range_kind); CLAIM: only claimed
-    range_nbytes: str = ""  # how long that is (C)
-    undo: str = ""  # C that gives its memory back
+    range_nbytes: str = ""  # length of that range (C)
+    undo: str = ""  # C that frees the range's memory
     parent: str = ""  # of a new object: the parameter whose object it dies with
     make: str = ""  # C expression that makes the client's object; NULL: out of memory
     made: str = ""  # C statement in the client, after success
     kept: str = ""  # a result that the client knows (C)
-    keep: tuple[tuple[str, str], ...] = ()  # members of the client's new object, and what they keep (C)
+    keep: tuple[tuple[str, str], ...] = ()  # members of the client's new object, and their values (C)
     mask: int | None = None  # the bits that may be set
     most: int | None = None  # the largest value
     nonzero: bool = False
     among: tuple[int, ...] = ()  # the values that it may have
-    fixed: str = ""  # what the driver is given, whatever the program says (C)
+    fixed: str = ""  # what the driver receives, whatever the program passes (C)
     wide: str = ""  # C condition: the word has 64 bits, else it is an int
     loaded: bool = False  # the driver's function takes no CUkernel: it is given the current context's CUfunction
-    data: bool = False  # nothing is decided by these bytes: they may stay where the client can overwrite them
+    data: bool = False  # no check depends on these bytes: they may stay where the client can overwrite them
     members: tuple[Member, ...] = ()
 
     @property
@@ -156,29 +156,29 @@ class Function:
     leaves_work: bool | None = None  # in the streams it touches; unless said: if it does not block
     channel: Channel = Channel.ANY
     descriptor: bool = False  # a file descriptor goes with the record
-    in_place: bool = False  # made so often that its part is written where it travels
-    awaited: bool = False  # the client watches for its effect: who executes it stays awake
-    ordered_by_all: bool = False  # with every call of every thread, whatever it names
+    in_place: bool = False  # so frequent that its part is serialised in place
+    awaited: bool = False  # the client polls for its effect: the worker thread that executes it stays awake
+    ordered_by_all: bool = False  # ordered with every call of every thread, whatever objects it names
     unsafe: bool = False  # refused while a capture forbids potentially unsafe calls
-    answers: tuple[tuple[str, str], ...] = ()  # C conditions, and what the client answers where they hold
+    answers: tuple[tuple[str, str], ...] = ()  # C conditions, and what the client answers if they hold
     checks: tuple[str, ...] = ()  # C in the client, each a CUresult: what is not SUCCESS is the answer
     client_before: str = ""  # C statement in the client, before the checks
     client_after: str = ""  # likewise, after success
     client_failed: str = ""  # likewise, after the worker's error, which is `result`
     asked: str = ""  # C that answers in the client, in place of the record; a CUresult
     waits: str = ""  # C condition under which the client waits for a queued call
-    form_of: str = ""  # a function of this one without its stream, complete for the host when it returns
-    forms: tuple[str, ...] = ()  # the names of such functions
-    calls: str = ""  # the backend's function, where that is another
-    given: tuple[str, ...] = ()  # what it is given, where that is not `args`: parameters by name, or C
+    form_of: str = ""  # the function of which this is the form without a stream, complete for the host on return
+    forms: tuple[str, ...] = ()  # the names of this function's forms
+    calls: str = ""  # the backend's function, if its name differs
+    given: tuple[str, ...] = ()  # the arguments of that function, if not `args`: parameters by name, or C
     worker: str = ""  # C that the worker does instead of calling the backend; a CUresult
     violations: tuple[tuple[str, str], ...] = ()  # C conditions in the worker that end the session, and what is logged
-    worker_answers: tuple[tuple[str, str], ...] = ()  # likewise, and what the worker answers where they hold
-    worker_before: str = ""  # C statement in the worker, before the driver's function; `s` and `req` are at hand
-    worker_checks: tuple[str, ...] = ()  # C then, each a CUresult: what is not SUCCESS is the answer
-    worker_after: str = ""  # C statement in the worker, after its success
-    worker_done: str = ""  # likewise, whatever it has answered
-    simulator: bool = True  # the simulator has it
+    worker_answers: tuple[tuple[str, str], ...] = ()  # likewise, and what the worker answers if they hold
+    worker_before: str = ""  # C statement in the worker, before the driver's function; may use `s` and `req`
+    worker_checks: tuple[str, ...] = ()  # C after worker_before, each a CUresult: what is not SUCCESS is the answer
+    worker_after: str = ""  # C statement in the worker, after the driver's function has succeeded
+    worker_done: str = ""  # likewise, whatever the driver's function returned
+    simulator: bool = True  # the simulator implements it
     since: int = 0  # first driver version that has it; 0: from the data, or always
     exported: bool = True
     aliases: list[str] = field(default_factory=list)

@@ -36,7 +36,7 @@ class Source(Enum):
     SNAPSHOT = "snapshot"  # sent once, at nvmlInit
     LIVE = "live"  # asked of vgpud at each call, unless the snapshot says that it never has an answer
     LOCAL = "local"  # a hand-written body in shim/nvml
-    NONE = "none"  # NOT_SUPPORTED once the arguments have passed
+    NONE = "none"  # NOT_SUPPORTED once the arguments have been checked
 
 
 class Role(Enum):
@@ -94,9 +94,9 @@ class NvmlFunction:
     name: str
     params: list[Param]
     source: Source
-    domain: int = 0  # each integer given is below this: how the snapshot enumerates them
+    domain: int = 0  # each integer argument is below this; the snapshot enumerates them
     needs_init: bool = True
-    body: str = ""  # for a local function: whose body serves it
+    body: str = ""  # for a local function: the function whose body serves it
     refusal: int = 3  # for a function without an answer: what it returns
     returns: str = "nvmlReturn_t"
 

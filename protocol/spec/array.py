@@ -97,7 +97,7 @@ fn(
     doc="Free a mipmapped array.",
 )
 
-# Copies: each side a place in an array or rows in memory that the worker reaches; the program's own memory travels.
+# Copies. Each side is a place in an array, or rows in memory that the worker can access; other memory travels.
 BOX = [val(name, SIZE) for name in ("x", "y", "z", "width", "height", "depth")]
 PACKED = {"req->depth != 1 || !vgx_rows_fill(req->width, req->height, req->nbytes)": "rows do not fill the box"}
 

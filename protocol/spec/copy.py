@@ -1,4 +1,4 @@
-"""Copies and fills. Each says its direction; by the addresses the client decides which record carries it."""
+"""Copies and fills. Each states its direction; the client chooses the record that carries it by the addresses."""
 
 from protocol.gen.dsl import (
     ADDRESS,
@@ -197,7 +197,7 @@ for name, c, how, forms, doc in (
 ):
     fn(name, [ptr("pCopy", f"const {c} *"), STREAM_ARG], asked=f"{how}(pCopy, hStream, sync)", forms=forms, doc=doc)
 
-# Fills. One of pinned memory is complete on return, unless it is asynchronous: the program reads without asking.
+# Fills. A synchronous fill of pinned memory is complete on return: the program reads the memory without another call.
 for bits, scalar in ((8, U8), (16, U16), (32, U32)):
     value = val({8: "uc", 16: "us", 32: "ui"}[bits], scalar)
     for dimensions, size, fields in (

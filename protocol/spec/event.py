@@ -61,7 +61,7 @@ fn(
     answers=CAPTURED
     | {
         "vgs_event_is_done(hEvent_object)": "vgs_mirror_after(CUDA_SUCCESS, hEvent_object->stream, false)",
-        # No work was submitted to its stream since, so waiting for the stream is enough.
+        # No work was submitted to the event's stream since the event: waiting for the stream is enough.
         "vgs_event_is_last(hEvent_object)": (
             "vgs_mirror_after(vgs_wait_stream(hEvent_object->stream), hEvent_object->stream, false)"
         ),

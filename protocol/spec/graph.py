@@ -137,7 +137,7 @@ fn(
         "!vgs_works_add_all(&works, &vgs_graph_outermost(hGraph_object)->works)": OUT_OF_MEMORY,
     },
     client_after="result = vgs_graph_exec_updated(hGraphExec_object, &works, error_told, reason_told, resultInfo)",
-    # The update's error is a result of the record, as is its reason, because errors carry no results.
+    # The update's error and its reason are results of the record, because a reply with an error carries no results.
     worker_before="CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR}",
     given=["hGraphExec", "hGraph", "&info"],
     worker_done="error = (int)result, reason = info.result, result = CUDA_SUCCESS",

@@ -130,7 +130,7 @@ CALLBACK = sent(val("callback", U32), "vgs_work_id(work)")
 
 
 def host(name: str, args: list[Param], wire: list[Param], given: list[str], doc: str, **rest: Any) -> None:
-    """Host functions: the number of the client's work is sent."""
+    """A function for host nodes: the record carries the id of the client's work."""
     fn(
         name,
         [*args, HOST_PARAMS],
@@ -299,7 +299,7 @@ fn(
     ],
     WAITING,
     need=INIT,
-    answers={"hNode_object->inside": "(*phGraph = hNode_object->inside, CUDA_SUCCESS)"},  # equal at each call
+    answers={"hNode_object->inside": "(*phGraph = hNode_object->inside, CUDA_SUCCESS)"},  # the same at each call
     worker_answers={"vgx_graph_is_whole_copy(s, hNode)": INVALID_VALUE},
     doc="The graph inside a node, which it dies with.",
 )

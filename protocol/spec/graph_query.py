@@ -146,7 +146,7 @@ for verb in ("Add", "Remove"):
         doc="With edge data: which port of a node another waits for, and how.",
     )
 
-# Copy nodes. If the client made two halves of one, neither has the program's parameters.
+# Copy nodes. If the client split one into two halves, neither half has the program's parameters.
 HALF = {
     "vgx_handle_is_split(s, VGW_KIND_GRAPH_NODE, req->hNode)": NOT_SUPPORTED,
     "vgx_graph_is_whole_copy(s, hNode)": NOT_SUPPORTED,

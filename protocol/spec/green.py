@@ -1,4 +1,4 @@
-"""Green contexts: a device's multiprocessors divided between contexts. Only a card has them.
+"""Green contexts: a device's multiprocessors divided between contexts. The simulator has none.
 
 A resource also has data that only the driver understands, so the worker accepts only resources that it has returned
 before."""
@@ -133,7 +133,7 @@ fn(
     ],
     WAITING,
     need=INIT,
-    answers={"hCtx_object->context": "(*pContext = hCtx_object->context, CUDA_SUCCESS)"},  # equal at each call
+    answers={"hCtx_object->context": "(*pContext = hCtx_object->context, CUDA_SUCCESS)"},  # the same at each call
     simulator=False,
     doc="A green context as one that can be current.",
 )

@@ -19,7 +19,7 @@ from protocol.gen.dsl import (
     val,
 )
 
-# The driver's own functions are not asked: the executor has handles of its own (vgx_ipc.c).
+# The driver's own functions are not called: the executor has handles of its own (vgx_ipc.c).
 MEMORY, EVENT = "CUipcMemHandle", "CUipcEventHandle"
 EVENT_ARG = handle("event", IPC_EVENT)
 NEW_EVENT = out_handle("event", IPC_EVENT)

@@ -21,7 +21,7 @@ SHAPE = ("gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDim
 GRID = [val(name, U32) for name in SHAPE]
 PARAMS_CAP = 32768  # CUDA's own limit is 32,764 bytes
 
-# C for the parameter block as the driver takes it ready-packed.
+# C that passes the packed parameter block to the driver (`extra` of cuLaunchKernel).
 EXTRA = (
     "req->params_nbytes ? (void *[]){CU_LAUNCH_PARAM_BUFFER_POINTER, (void *)params, CU_LAUNCH_PARAM_BUFFER_SIZE, "
     "&(size_t){req->params_nbytes}, CU_LAUNCH_PARAM_END} : NULL"

@@ -37,8 +37,8 @@ IMAGE = val("image", U32)
 
 
 def loads(member: str, name: str, kind: str) -> dict[str, Any]:
-    """The worker's half of what loads an image: of known size, in nobody else's use meanwhile, and counted until what
-    was loaded ends."""
+    """The worker's half of a function that loads an image. The image is complete and has no other user meanwhile; it
+    counts against the quota until the loaded object ends."""
     return {
         "calls": member,
         "worker_before": "struct vgx_image image",
@@ -188,7 +188,7 @@ fn(
     [handle("library", LIBRARY, ends=True, ending="vgs_mirror_remove(library_id)")],
     WAITING,
     need=INIT,
-    answers={"!vgs_library_end(library_object)": "CUDA_SUCCESS"},  # the worker has never loaded it
+    answers={"!vgs_library_end(library_object)": "CUDA_SUCCESS"},  # the worker never loaded the library
     blocks=True,
     doc="Unload a library.",
 )

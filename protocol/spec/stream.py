@@ -64,7 +64,7 @@ fn(
     client_before="bool captured = vgs_capture_status(hEvent_object->capture), "
     "capturing = hStream_object && vgs_capture_status(hStream_object->capture)",
     waits="captured || capturing",
-    # Isolation, merge, ...: the capture is lost. Without a failure it spreads to the stream that waits.
+    # On an error (isolation, merge, ...) the capture is invalidated. On success it spreads to the waiting stream.
     client_failed="if (captured || capturing) "
     "vgs_capture_forbid(captured ? hEvent_object->capture : hStream_object->capture)",
     client_after="if (captured && !capturing && hStream_object) "

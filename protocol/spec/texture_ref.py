@@ -1,5 +1,5 @@
 """Textures and surfaces by reference: variables of a module, whose bindings the driver keeps. Deprecated, and not in
-PTX for newer devices, so only a card has them.
+PTX for newer devices, so the simulator does not implement them.
 """
 
 from protocol.gen.dsl import (

@@ -71,7 +71,7 @@ forward("cudaDeviceGetStreamPriorityRange", "int *least, int *greatest", "cuCtxG
 forward("cudaCtxResetPersistingL2Cache", "void", "cuCtxResetPersistingL2Cache()")
 forward("cudaDeviceFlushGPUDirectRDMAWrites", "int target, int scope", "cuFlushGPUDirectRDMAWrites(target, scope)")
 
-# Older names of the same functions, gone with 13.
+# Older names of the same functions, removed in 13.
 forward("cudaThreadSynchronize", "void", "cuCtxSynchronize()", majors=(11, 12))
 custom("cudaThreadExit", "void", ready=DRIVER, majors=(11, 12))
 forward("cudaThreadSetLimit", "int limit, size_t value", "cuCtxSetLimit(limit, value)", majors=(11, 12))

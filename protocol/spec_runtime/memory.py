@@ -62,7 +62,7 @@ forward(
     "cuMemRangeGetAttributes(data, sizes, attributes, numAttributes, (uintptr_t)devPtr, count)",
 )
 
-# Pools. Their structs are the driver's; in 11.8 what is `maxSize` and `usage` today was reserved, and zero.
+# Pools. Their structs are the driver's; in 11.8 the later members `maxSize` and `usage` were reserved, and zero.
 custom("cudaMallocAsync", "void **devPtr, size_t size, CUstream stream", uses="cuMemAllocAsync")
 custom(
     "cudaMallocFromPoolAsync",

@@ -1,10 +1,10 @@
-"""Find the dtypes that CUDA's kernels lack and the CPU's have, from torch's own tables (op_db's dtypesIfCUDA).
+"""Find the dtypes that the CPU's kernels support and CUDA's do not, from torch's own tables (op_db's dtypesIfCUDA).
 
 `VGPU_TORCH_DTYPES=0 vgpu run -- python find_dtypes.py OUT`: every operator of op_db runs on the simulated device with
-every dtype, and the core records which ATen operators were used. A pair (ATen operator, dtype) that occurs where CUDA
-supports the dtype is good. Where CUDA does not support a dtype that the CPU does (or that the core widens), a pair that
-is not good explains the refusal if it bears the operator's name or is a matrix product. OUT has lines `operator TAB
-numbers` for make_tables.py, and as comments what remains unexplained.
+every dtype, and the core records which ATen operators were used. A pair (ATen operator, dtype) is good if it occurs in
+an operator of op_db for which CUDA supports the dtype. If CUDA does not support a dtype that the CPU supports (or that
+the core widens), a pair that is not good explains it if its ATen operator has the same name or is a matrix product.
+OUT has lines `operator TAB numbers` for make_tables.py; the unexplained cases are comments.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def on_alarm(*_: object) -> None:
 
 
 def run(op, dtype, samples):
-    """The ATen operators that the samples take, and whether any sample ran."""
+    """Yield the ATen operators that the samples of an operator use, with dtypes."""
     core, ran = _state["core"], False
     for make in (torch.manual_seed, np.random.seed, random.seed):
         make(0)
@@ -60,14 +60,14 @@ def run(op, dtype, samples):
             yield from core.traced()
             if samples == BAD_SAMPLES and ran:
                 return
-    except Exception:  # no samples of this dtype, or too slow
+    except Exception:  # there are no samples of this dtype, or they take too long
         return
     finally:
         signal.alarm(0)
 
 
 def base_name(name: str) -> str:
-    """Without namespace, overload and the suffixes of implementations."""
+    """An operator's name without namespace, overload and the suffixes of implementations."""
     base = name.split("::")[1].split(".")[0].strip("_")
     for suffix in ("_ex", "_with_indices", "_forward"):
         base = base.removesuffix(suffix)

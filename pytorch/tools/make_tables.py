@@ -25,19 +25,19 @@ from vgpu_torch.policy import ALSO, SPARSE_KEYS
 
 PACKAGED = Path(torchgen.__file__).parent / "packaged/ATen/native"
 DATA = Path(__file__).resolve().parents[1] / "vgpu_torch/data"
-# The checks of indexing's own kernels (ATen/native/cuda/Indexing.cu).
+# Operators whose indexing kernels check devices themselves (ATen/native/cuda/Indexing.cu).
 INDICES = {
     "index.Tensor", "index.Tensor_out", "_index_put_impl_", "index_put_", "index_put", "_unsafe_index.Tensor",
     "_unsafe_index_put",
 }  # fmt: skip
-# What CUDA's kernels call themselves in errors about dtypes (ATen/native/cuda).
+# Names of CUDA's kernels in their errors about dtypes (ATen/native/cuda).
 KERNELS = {
     "addbmm": "baddbmm_cuda", "addmm": "addmm_cuda", "addmv": "addmv_impl_cuda", "addmv_": "addmv_impl_cuda",
     "baddbmm": "baddbmm_cuda", "bmm": "baddbmm_cuda", "mm": "addmm_cuda", "histc": "histc",
     "max_pool2d_with_indices": "max_pool2d_with_indices_out_cuda_frame", "avg_pool2d": "avg_pool2d_out_cuda_frame",
     "upsample_bilinear2d": "upsample_bilinear2d_out_frame", "upsample_bicubic2d": "upsample_bicubic2d_out_frame",
 }  # fmt: skip
-# Found by no sample of op_db: integers that only some of its operators try.
+# Refused dtypes that find_dtypes.py misses, because few samples of op_db use these integer dtypes.
 REFUSED_TOO = {
     "aten::convolution": {0, 1, 2, 3, 4, 11},
     "aten::upsample_bicubic2d": {0},
@@ -51,7 +51,7 @@ def functions() -> list[NativeFunction]:
 
 
 def iterator_operators() -> set[str]:
-    """Names whose entry says that TensorIterator checks in the wrapper's place: a comment, or what they inherit."""
+    """Operators for which TensorIterator, not the wrapper, checks devices: by a comment in the entry, or inherited."""
     structured = {str(f.func.name) for f in functions() if f.structured_inherits == "TensorIteratorBase"}
     delegates = {str(f.func.name) for f in functions() if str(f.structured_delegate) in structured}
     found, current = structured | delegates, ""
@@ -64,14 +64,14 @@ def iterator_operators() -> set[str]:
 
 
 def method(function: NativeFunction) -> str:
-    """What the generated wrapper for a dispatch key calls itself, after `wrapper_<key>_`."""
+    """The name of the generated wrapper for a dispatch key, without the prefix `wrapper_<key>_`."""
     if function.structured or function.structured_delegate is not None:
         return native.name(function.func)
     return f"{function.func.name.overload_name}_{dispatcher.name(function.func)}"
 
 
 def kernel_owner(function: NativeFunction) -> str:
-    """The functional operator whose kernel this one shares: `add_` and `add.out` have that of `add`."""
+    """The functional operator whose kernel an operator uses: `add_` and `add.out` use that of `add`."""
     overload = function.func.name.overload_name
     base = function.func.name.name.base
     return f"aten::{base}" if overload in ("", "out") else f"aten::{function.func.name}"

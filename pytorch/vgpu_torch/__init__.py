@@ -1,7 +1,7 @@
 """PyTorch on vgpu's simulated GPUs: ATen's CPU kernels behind the CUDA dispatch key.
 
-Torch loads this by its entry point `torch.backends` at the end of `import torch`. Nothing is changed unless the program
-uses CUDA and the device is simulated.
+Torch loads this package by its entry point `torch.backends` at the end of `import torch`. It changes nothing unless the
+program uses CUDA and the device is simulated.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import os
 import sys
 from collections import Counter
 
-os.environ["VGPU_TORCH"] = "0"  # only look
+os.environ["VGPU_TORCH"] = "0"  # do not replace kernels in this process
 
 
 def main(patterns: list[str], *, as_json: bool = False) -> int:
@@ -49,7 +49,7 @@ def main(patterns: list[str], *, as_json: bool = False) -> int:
 
 
 def _dtypes() -> dict[str, int]:
-    """Numbers of c10::ScalarType."""
+    """Dtype names and their numbers in c10::ScalarType."""
     names = ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64",
              "complex128", "bool")  # fmt: skip
     return {name: number for number, name in enumerate(names)} | {"bfloat16": 15, "float8_e4m3fn": 24}

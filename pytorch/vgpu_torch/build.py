@@ -1,6 +1,6 @@
-"""The core library for the running torch: built by g++ on first use, then kept.
+"""The core library for the running torch: built by g++ at first use, then kept in a cache.
 
-Its C++ interface is not stable between torch's minor versions, so each has a library of its own.
+Torch's C++ interface is not stable between minor versions, so each version of torch has its own library.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import tempfile
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "core"
-_COMPILE_TIMEOUT_S = 900  # of a compilation that hangs; one takes 10 s, minutes on a busy machine
-_TAIL_CHARACTERS = 1500  # of the compiler's messages
+_COMPILE_TIMEOUT_S = 900  # a compilation takes 10 s, minutes on a busy machine
+_TAIL_CHARACTERS = 1500  # maximum length of the compiler's messages that are shown
 
 
 class BuildError(Exception):
@@ -23,7 +23,7 @@ class BuildError(Exception):
 
 
 def cache_folder() -> Path:
-    """The folder of built libraries; only its owner may write there, for its files are loaded as code."""
+    """The folder of built libraries; only its owner may write to it, because its files are loaded as code."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = Path(base) / "vgpu-torch"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -34,10 +34,10 @@ def cache_folder() -> Path:
 
 
 def core_library() -> Path:
-    """The library's path; build it unless that was done before.
+    """The path of the core library, which is built unless it exists.
 
     Raises:
-        BuildError: no compiler, or it failed.
+        BuildError: there is no compiler, or it failed.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""The core library, by ctypes: core/register.cc is the other side."""
+"""Calls the core library by ctypes; core/register.cc defines the functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CoreError(Exception):
 
 class Core:
     def __init__(self, library: Path, in_place: bool, asynchronous: bool, assertions_on_device: bool) -> None:
-        self._library = ctypes.PyDLL(str(library))  # the GIL is kept: registrations are quick
+        self._library = ctypes.PyDLL(str(library))  # PyDLL keeps the GIL, because registrations are quick
         self._library.vgpu_torch_error.restype = ctypes.c_char_p
         self._library.vgpu_torch_trace_text.restype = ctypes.c_char_p
         self._override = self._library.vgpu_torch_override
@@ -42,8 +42,8 @@ class Core:
         self._library.vgpu_torch_trace(int(on))
 
     def traced(self) -> list[tuple[str, str]]:
-        """Operators recorded since the last call, with the number of their first tensor's dtype, in order, each
-        once."""
+        """The distinct operators recorded since the last call, in order, each with the number of its first tensor's
+        dtype."""
         lines = self._library.vgpu_torch_trace_text().decode().splitlines()
         return [(name, dtype) for name, dtype in (line.split("\t") for line in lines)]
 

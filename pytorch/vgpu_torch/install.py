@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from collections import Counter
 
 _KINDS = {Answer.CPU: Kind.FALLBACK, Answer.REFUSED: Kind.REFUSAL, Answer.RANDOM: Kind.DISTRIBUTION}
-# torch's warnings that its wheel has no machine code for the device. This device needs none.
+# Torch's warnings that its wheel has no machine code for the device. A simulated device needs no machine code.
 _MACHINE_CODE_WARNINGS = (
     r"Found GPU\d+ .* which is of compute capability",
     r"\s.* is not compatible with the current PyTorch",
 )
-_state: dict[str, Any] = {}  # what must live as long as the kernels
+_state: dict[str, Any] = {}  # objects that must live as long as the kernels
 
 
 def install_or_explain() -> None:
-    """Called by torch when it initialises CUDA; an exception would be the program's."""
+    """Called by torch when it initialises CUDA; an exception here would be raised in the program."""
     if _state or not is_simulated():
         return
     import torch
@@ -51,7 +51,7 @@ def install_or_explain() -> None:
 
 
 def _wait_before_memory_is_freed() -> None:
-    """A GPU's cudaFree waits for the device; here the program's mapping would go before operators have run."""
+    """Make emptyCache wait, as cudaFree does on a GPU; otherwise memory is unmapped before operators have run."""
     import torch
 
     native = torch._C._cuda_emptyCache
@@ -71,9 +71,9 @@ def install() -> Counter[Answer]:
     """Replace the kernels.
 
     Returns:
-        How many operators got which answer.
+        The number of operators with each answer.
     Raises:
-        BuildError, CoreError: nothing has been replaced, or not everything.
+        BuildError, CoreError: no kernels were replaced, or not all.
     """
     from collections import Counter
 
@@ -97,7 +97,7 @@ def install() -> Counter[Answer]:
                 kind = Kind.COPY
             core.override(decision.name, decision.key, kind, tables.rules(decision.name, decision.key))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a kernel is replaced
+        warnings.simplefilter("ignore")  # torch warns that a kernel is replaced
         libraries = {name: torch.library.Library(name, "IMPL") for name in {name.split("::")[0] for name in own}}
         for name, function in own.items():
             namespace, operator = name.split("::")

@@ -1,4 +1,4 @@
-"""Which kernel each operator gets: torch's own, the CPU's, a composite, or a refusal by name."""
+"""Which kernel each operator gets: torch's own, the CPU's, a composite, a random one, or a refusal."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 class Answer(Enum):
     NATIVE = "native"  # torch's own CUDA kernel: host code only
     CPU = "executed on the CPU"
-    COMPOSED = "composed"  # of other operators
-    RANDOM = "random as on the GPU"  # Philox, with CUDA's layout
+    COMPOSED = "composed"  # composed of other operators (composites/)
+    RANDOM = "random as on the GPU"  # Philox numbers in CUDA's order
     REFUSED = "refused"
 
 
@@ -23,7 +23,7 @@ class Decision(NamedTuple):
     answer: Answer
 
 
-# Host code only: memory, metadata, streams.
+# Torch's own kernels, which are host code only: memory, metadata, streams.
 NATIVE = {
     "aten::_efficientzerotensor",
     "aten::_nested_view_from_buffer",
@@ -48,7 +48,7 @@ NATIVE = {
     "aten::view_as_real",
 }
 
-# No CUDA kernel of their own, but their composite picks cuDNN or a device's stub.
+# Operators without a CUDA kernel, whose composite implementation selects cuDNN or a device's stub.
 ALSO = {
     "aten::_scaled_dot_product_flash_attention_for_cpu",
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
@@ -59,7 +59,7 @@ ALSO = {
     "aten::copy_",
 }
 
-# Random operators with a GPU's numbers (core/distribution.cc).
+# Random operators that give the numbers of a GPU (core/distribution.cc).
 RANDOM = {
     "aten::_fused_dropout",
     "aten::bernoulli_.Tensor",
@@ -76,7 +76,7 @@ RANDOM = {
     "aten::uniform_",
 }
 
-# Sparse tensors' own metadata and parts.
+# Operators on the metadata and parts of sparse tensors: torch's own kernels.
 SPARSE_NATIVE = {
     "_coalesced_", "_dimI", "_dimV", "_indices", "_nnz", "_sparse_compressed_tensor_unsafe",
     "_sparse_coo_tensor_with_dims", "_sparse_coo_tensor_with_dims_and_tensors", "_sparse_csr_tensor_unsafe", "_values",
@@ -85,16 +85,16 @@ SPARSE_NATIVE = {
     "sparse_dim", "sparse_resize_", "sparse_resize_and_clear_", "unsqueeze", "values",
 }  # fmt: skip
 
-# Quantised tensors' metadata and memory.
+# Operators on the metadata and memory of quantised tensors: torch's own kernels.
 QUANTIZED_NATIVE = {
     "_empty_affine_quantized", "_empty_per_channel_affine_quantized", "_reshape_alias", "as_strided", "empty",
     "empty_like", "empty_quantized", "empty_strided", "q_per_channel_axis", "q_per_channel_scales",
     "q_per_channel_zero_points", "q_scale", "q_zero_point", "qscheme", "set_", "squeeze", "unfold", "unsqueeze", "view",
 }  # fmt: skip
-# cuDNN's, with rules of its own for types and scales: the CPU's libraries have others.
+# Refused: cuDNN computes these, with rules for types and scales that differ from those of the CPU's libraries.
 QUANTIZED_REFUSED = ("conv", "linear")
 
-# Communication libraries bring kernels of their own, and their operators are calls of the host's.
+# Communication libraries register their own kernels; their operators are host calls.
 HOST_NAMESPACES = {"c10d", "_c10d_functional", "_dtensor"}
 SPARSE_KEYS = ("SparseCUDA", "SparseCsrCUDA")
 

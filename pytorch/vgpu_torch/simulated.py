@@ -1,4 +1,4 @@
-"""Is the device behind libcuda simulated? With a real card nothing of torch may be replaced."""
+"""Is the device behind libcuda simulated? For a real card, no kernel of torch may be replaced."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 
 
 def is_simulated() -> bool:
-    """Ask the libcuda that this process has loaded; torch has initialised it."""
+    """Ask the libcuda in this process, which torch has loaded and initialised."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -14,6 +14,6 @@ def is_simulated() -> bool:
     try:
         query = driver.vgpuDeviceIsSimulated
     except AttributeError:
-        return False  # NVIDIA's own
+        return False  # NVIDIA's libcuda
     query.argtypes, query.restype = [ctypes.c_int], ctypes.c_int
     return bool(query(0) == 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 DATA = Path(__file__).parent / "data"
 
-# Operators whose schema does not say that they write these arguments.
+# Arguments that operators write although their schemas do not say so.
 HIDDEN_WRITES = {
     "aten::native_batch_norm": ("running_mean", "running_var"),
     "aten::batch_norm_gather_stats": ("running_mean", "running_var"),
@@ -19,9 +19,9 @@ HIDDEN_WRITES = {
 }
 
 
-# What CUDA's kernels call themselves where torch.use_deterministic_algorithms refuses them, and when they are refused:
-# always, or if an argument is given and not 0, or has a value, or the first tensor is of a floating point type. By
-# operator, or by what its overloads have in common. From the tests and the documentation of torch 2.14.
+# Kernels that torch.use_deterministic_algorithms refuses. Key: an operator, or its name without overload. Value: the
+# kernel's name in the error, and when it is refused: "" always, "floating" for a first tensor of a floating point type,
+# "ARGUMENT" if it is given and not 0, "ARGUMENT=NUMBER". From the tests and the documentation of torch 2.14.
 NONDETERMINISTIC = {
     "_adaptive_avg_pool2d_backward": ("adaptive_avg_pool2d_backward_cuda", ""),
     "_adaptive_avg_pool3d_backward": ("adaptive_avg_pool3d_backward_cuda", ""),
@@ -58,7 +58,7 @@ NONDETERMINISTIC = {
 
 
 class DeviceRule(IntEnum):
-    """As in core/operator.h."""
+    """The values of DeviceRule in core/operator.h."""
 
     SAME = 0
     ITERATOR = 1
@@ -75,12 +75,12 @@ class Rules:
     kernel: str = ""
     refused_dtypes: int = 0  # bit per c10::ScalarType
     hidden_writes: tuple[str, ...] = field(default=())
-    alert: str = ""  # what a nondeterministic kernel calls itself
+    alert: str = ""  # a nondeterministic kernel's name in the error
     alert_when: str = ""
 
 
 class Tables:
-    """The rules of one version of torch; generic ones where it has no data."""
+    """The rules for one version of torch; generic rules for versions without a data file."""
 
     def __init__(self, version: str, refuse_dtypes: bool = True) -> None:
         self.minor = ".".join(version.split("+")[0].split(".")[:2])

@@ -55,12 +55,12 @@ struct vgs_trace {
 /* A call without parameters has an empty format. */
 #pragma GCC diagnostic ignored "-Wformat-zero-length"
 
-/* Around an exported call, only while vgs_trace_on(): the line is written at the end, with result, way and duration. */
+/* Called around an exported call while vgs_trace_on(). The line is written at its end: result, way and duration. */
 void vgs_trace_begin(struct vgs_trace *trace, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void vgs_trace_end(const struct vgs_trace *trace, CUresult result);
 
-/* NOT_SUPPORTED, and the name in the log the first time. `named` is the caller's, false at first. */
+/* Returns NOT_SUPPORTED; logs the name the first time. `named`: a flag that the caller keeps, initially false. */
 CUresult vgs_unimplemented(const char *name, bool *named);
 
 #endif

@@ -22,11 +22,11 @@ struct vgs_api_call {
   const char *name;
   const void *params; /* the arguments, laid out as CUPTI's struct of the function */
   void *stream;       /* the call's stream argument; NULL if it has none */
-  /* The rest is the observer's. */
+  /* The members below belong to the observer. */
   uint32_t correlation; /* 0: not observed */
-  uint32_t outer;       /* the thread's correlation before */
+  uint32_t outer;       /* the thread's correlation before this call */
   uint64_t start;       /* in the profiler's clock */
-  uint64_t data;        /* a subscriber's, from enter to leave */
+  uint64_t data;        /* the subscriber's value, kept from enter to leave */
   bool measured;        /* by the worker */
 };
 
@@ -51,8 +51,8 @@ struct vgs_profiling {
   bool (*observe)(const struct vgs_observer *observer, const struct vgs_observer *instead_of);
   /* The number that the calling thread's records carry from now on; 0: none. */
   void (*correlate)(uint64_t correlation);
-  /* Whether the worker measures what correlated records have the device do. NOT_INITIALIZED: there is no worker yet;
-   * NOT_SUPPORTED: the host cannot. *what: bits VGW_MEASURE_*, wanted and then measured. */
+  /* Start or stop measuring, in the worker, the device work of correlated records. NOT_INITIALIZED: no worker yet;
+   * NOT_SUPPORTED: the host cannot measure. *what: VGW_MEASURE_* bits; in: wanted, out: measured. */
   CUresult (*measure)(bool on, unsigned *what);
   CUresult (*clock)(uint64_t *now_ns, uint64_t *dropped, uint64_t *waiting);
   CUresult (*take)(struct vgw_activity *activities, size_t capacity, size_t *count);
@@ -60,11 +60,11 @@ struct vgs_profiling {
   uint32_t (*epoch)(void); /* changes after a lost session: the worker's name ids then have new meanings */
   CUcontext (*current)(void);
   bool (*context)(CUcontext context, struct vgs_context_facts *facts); /* NULL: the current one */
-  bool (*is_new)(CUcontext context); /* true the first time it is asked in this life of the context */
+  bool (*is_new)(CUcontext context); /* true at the first call since the context was created */
   bool (*stream_id)(CUcontext context, CUstream stream, bool per_thread, uint32_t *id);
   bool (*is_capturing)(CUstream stream, bool per_thread);
   uint32_t (*object_id)(const void *handle);           /* of an event, a graph: unique among its kind */
-  uint64_t (*node_number)(CUgraphNode node);           /* as the worker's records have it, if it tells */
+  uint64_t (*node_number)(CUgraphNode node);           /* as in the worker's records, if they contain it */
   CUgraphNode *(*nodes)(CUgraph graph, size_t *count); /* malloc'ed; NULL: none, or they are unknown */
   uint32_t (*node_type)(CUgraphNode node);
   const char *(*kernel_name)(void *function); /* never NULL */
@@ -76,7 +76,7 @@ enum vgs_profiled_memory { VGS_MEMORY_PAGEABLE, VGS_MEMORY_PINNED, VGS_MEMORY_DE
 /* Exported by libcuda: its table, or NULL if it is of another version. */
 const struct vgs_profiling *vgpuProfiling(uint32_t version);
 
-/* For the exported functions. */
+/* Read by the exported functions. */
 extern __attribute__((visibility("hidden"))) int vgs_profiling_state; /* atomic; 1: there is an observer */
 static inline bool vgs_profiling_on(void) { return __atomic_load_n(&vgs_profiling_state, __ATOMIC_RELAXED); }
 void vgs_profiling_enter(struct vgs_api_call *call);

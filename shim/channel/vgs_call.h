@@ -27,7 +27,7 @@ struct vgs_call {
   uint32_t touched_count;
   struct vgs_touched touched[2];
   bool settled; /* a waiting call that leaves no work in the streams it touches */
-  bool wait;    /* for the reply; the members below are about the reply alone */
+  bool wait;    /* wait for the reply; only then are the members below used */
   void *reply_fixed;
   uint32_t reply_fixed_nbytes; /* exact */
   void *reply_part;

@@ -1,8 +1,8 @@
 /* What the client knows about the progress of streams and rings. Lock-free.
  *
- * Touches: the ring that last pushed a record of a stream or event, and that record's position; and the entry up to
- * which the stream is known to be done. An entry is one moment of its stream: every touch makes a new one. 0: never
- * touched.
+ * Touches: for each stream or event, the ring that last pushed a record of it and that record's position, and the entry
+ * up to which the stream is known to be done. An entry marks one moment of a stream: each touch makes a new one. 0: the
+ * object was never touched.
  *
  * Progress: which streams may still have work, so that waiting for a context costs nothing when none has, and is a wait
  * for one stream when only that one has. It is known for processes with one context; with a second one, all streams
@@ -29,7 +29,7 @@ struct vgs_touch vgs_touch_of(uint64_t entry);
 #define VGS_TOUCH_ALONE UINT64_MAX
 CUresult vgs_touch_set(uint16_t kind, uint32_t id, uint64_t before, struct vgs_touch touch);
 
-/* Something touched it outside the rings: the next record waits for all rings. */
+/* The object was touched outside the rings: the next record waits for all rings. */
 void vgs_touch_mix(uint16_t kind, uint32_t id);
 
 /* All work that was submitted to a stream before `entry` is done. */
@@ -47,8 +47,8 @@ void vgs_touch_fini(void);
 /* A new session. */
 void vgs_progress_start(void);
 
-/* A call that leaves work in `stream` was pushed to this ring, as its record number `position`. By the ring's thread,
- * after the stream was touched. */
+/* A call that leaves work in `stream` was pushed to this ring, as its record number `position`. Called by the
+ * ring's thread, after the stream was touched. */
 void vgs_progress_add(unsigned ring, uint32_t context, uint32_t stream, uint64_t position);
 
 /* The position of each ring at one moment. */

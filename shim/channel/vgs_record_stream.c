@@ -84,7 +84,7 @@ bool vgs_stream_peer_gone(void) {
   if (stream.fd < 0)
     return true;
   ssize_t got = recv(stream.fd, &byte, 1,
-                     MSG_PEEK | MSG_DONTWAIT); /* the peer closed with unread bytes of this process: an error */
+                     MSG_PEEK | MSG_DONTWAIT); /* fails if the peer closed with unread bytes of this process */
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
 }
 
@@ -254,7 +254,7 @@ static void wait_for_reply(struct waiter *waiter) {
     pthread_mutex_lock(&stream.wait);
     stream.reading = false;
   }
-  /* A reader may be filling our buffers at this moment although the session has failed: wait until it has stopped. */
+  /* A reader may be filling this call's buffers although the session has failed: wait until it has stopped. */
   while (!waiter->done && stream.reading)
     pthread_cond_wait(&waiter->wake, &stream.wait);
   struct waiter **link = &stream.waiters;
@@ -292,7 +292,7 @@ static CUresult send_record(struct vgs_call *call, struct waiter *waiter, void (
     length += padded;
   }
   if (length > stream.record_nbytes)
-    return CUDA_ERROR_INVALID_VALUE; /* callers cut long data; what cannot be cut (a huge name) is refused here */
+    return CUDA_ERROR_INVALID_VALUE; /* callers split long data; what cannot be split (a huge name) is refused */
   header.length = (uint32_t)length;
   header.flags = (uint16_t)((waiter ? VGW_WANT_REPLY : 0) | (call->fd >= 0 ? VGW_HAS_FD : 0) |
                             (vgs_thread_correlation ? VGW_CORRELATED : 0));

@@ -1,5 +1,5 @@
-/* The connection of a session: its sticky error, and records on the socket: out, and replies in, many threads at once.
- */
+/* The connection of a session: its sticky error, and sending records and receiving replies on the socket. Any number of
+ * threads may call at once. */
 #ifndef VGS_RECORD_STREAM_H
 #define VGS_RECORD_STREAM_H
 
@@ -21,11 +21,11 @@ bool vgs_stream_attached(void);
 CUresult vgs_stream_error(void);
 void vgs_stream_fail(CUresult error, const char *reason);
 
-/* Whether the other end has closed the connection; for those who wait on shared memory. */
+/* Whether the other end has closed the connection; for threads that wait on shared memory. */
 bool vgs_stream_peer_gone(void);
 
-/* Read what has arrived, unless another thread is reading: the host's reports of progress, for the time in which all
- * threads wait on shared memory. */
+/* Read what has arrived on the socket, unless another thread is reading. While all threads wait on shared memory, this
+ * is how the host's progress reports are received. */
 void vgs_stream_read_arrived(void);
 
 /* Make every present and future call return DEINITIALIZED. */

@@ -27,7 +27,7 @@ static struct {
   int fds[CANDIDATES_MAX]; /* candidates for the region; once it is recognised, it is fds[0] */
   int count;
   uint64_t nbytes; /* of the region */
-  uint8_t *base;   /* our range, mapped; NULL: none */
+  uint8_t *base;   /* this session's range, mapped; NULL: none */
   uint64_t range_offset, range_nbytes;
   uint64_t rings_end; /* rings lie in [0, rings_end) of the range, */
   uint64_t pinned;    /* pinned memory from here on */

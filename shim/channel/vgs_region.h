@@ -15,7 +15,7 @@ bool vgs_region_look(const char *configured);
 /* Keep the candidate that begins with this cookie, and close the others. False: none does. */
 bool vgs_region_recognise(const uint8_t cookie[16], uint64_t nbytes);
 
-/* Map our range. False: it cannot be mapped; calls travel on the socket. */
+/* Map the session's range. False: it cannot be mapped; calls travel on the socket. */
 bool vgs_region_map(uint64_t offset, uint64_t nbytes);
 
 /* Whether a range is mapped. */

@@ -11,10 +11,10 @@
 #include <sys/mman.h>
 #include <time.h>
 
-/* --- in which ring a call goes, and after what --- */
+/* --- which ring a call uses, and which records it must follow --- */
 
-/* A call joins the ring of its stream's last call only if at most so many records follow that call there, and its own
- * record is at most so long: behind more records it would wait for other streams' work. */
+/* A call joins the ring of its stream's last call only if at most NEAR records follow that call in the ring and the
+ * new record has at most SHORT_NBYTES bytes: behind more records it would wait for other streams' work. */
 enum { NEAR = 32, SHORT_NBYTES = 4096 };
 
 static uint64_t executed_of(const struct vgs_ring *ring) {
@@ -42,8 +42,8 @@ static struct vgs_ring *choose_ring(struct vgs_ring *own, const struct vgs_touch
   return own;
 }
 
-/* `ring` NULL: a fence on the socket. The call waits for its reply, which delays no other call on the socket: what it
- * waits for may itself wait for a host function, whose end comes that way. */
+/* `ring` NULL: a fence on the socket. The call waits for its reply, which delays no other call on the socket: the
+ * awaited record may itself wait for a host function, whose end is reported on the socket. */
 static CUresult fence_on(struct vgs_ring *ring, unsigned other, uint64_t position) {
   struct vgs_ring *r = &vgs_rings[other];
   if (r == ring || other >= vgs_ring_count() || executed_of(r) >= position)
@@ -100,7 +100,7 @@ CUresult vgs_ring_fence_socket(const struct vgs_call *call) {
   return push_fences(NULL, call->touched, call->touched_count, before);
 }
 
-/* Waiting calls that leave no work behind are over when they return, and order nothing. */
+/* Not for waiting calls that leave no work behind: they are over when they return, so no later call waits for them. */
 static CUresult record_touches(struct vgs_ring *own, struct vgs_ring *ring, const struct vgs_touched *touched,
                                uint32_t count, const uint64_t before[]) {
   struct vgs_touch touch = {.ring = (unsigned)(ring - vgs_rings), .position = ring->pushed};
@@ -147,7 +147,7 @@ void vgs_ring_drained(void) {
   if (!own || own->last.ring != (unsigned)(own - vgs_rings))
     return;
   if (vgs_ring_enter(own) && own->pushed == own->last.position)
-    own->head = own->tail; /* as the worker will say */
+    own->head = own->tail; /* as the worker will report */
   vgs_ring_leave(own);
 }
 
@@ -223,7 +223,7 @@ static CUresult wait_reply(struct vgs_ring *ring, uint32_t sequence) {
     if (vgs_stream_error())
       return vgs_stream_error();
     if (until) {
-      relax(); /* one pause for each look: on recent processors it takes as long as the store takes to become visible */
+      relax(); /* one pause per check: on recent processors it takes as long as the store takes to become visible */
       if (++turns % 64 == 0 && vgw_now_ns() > until)
         until = 0;
       continue;

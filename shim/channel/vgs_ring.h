@@ -1,11 +1,11 @@
 /* The command stream through shared memory: a ring for each client thread (vgw_ring.h), served by a thread of its own
- * in the worker, so that a launch costs no system call and a thread that waits delays no other. Threads that use one
- * stream by turns push to one ring while it has work of that stream.
+ * in the worker, so that a launch costs no system call and a thread that waits delays no other. Threads that take
+ * turns in one stream push to one ring while it has work of that stream.
  *
- * Order between threads: a call that returned before another began is executed first. Within a ring that is its order.
- * Across rings it matters only through what both calls touch: a call that touches streams or events is ordered after
- * the last call that touched them, and after the last one in the legacy stream; any other call after everything. Where
- * that is in another ring and not executed yet, a fence record goes first. A call that has not returned orders nothing.
+ * Order between threads: a call that returned before another began is executed first. A ring executes its records in
+ * order. Across rings only shared objects matter: a call that touches streams or events follows the last call that
+ * touched them and the last one in the legacy stream; any other call follows all calls. If the call to follow is in
+ * another ring and not executed yet, a fence record is pushed first. No call has to follow one that has not returned.
  */
 #ifndef VGS_RING_H
 #define VGS_RING_H
@@ -36,7 +36,7 @@ CUresult vgs_ring_fence_socket(const struct vgs_call *call);
  * sending. */
 void vgs_ring_mark_socket(const struct vgs_call *call);
 
-/* Whether the stream's last touch is the thread's own last record, and what it is then. */
+/* Whether the thread's own last record is the last touch of the stream. *entry: the stream's last touch. */
 bool vgs_ring_touched_last(uint32_t stream, uint64_t *entry);
 
 /* Record that the thread's last record is executed, which the caller knows without a reply. */

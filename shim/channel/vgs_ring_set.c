@@ -115,7 +115,7 @@ static CUresult open_memfd(struct vgw_ring **shared, uint32_t index) {
   return result;
 }
 
-/* An unused ring, else a new one. NULL: there can be no more, and the socket serves this thread. Under lock. */
+/* An unused ring, else a new one. NULL: no further ring can be opened; the socket serves this thread. Under lock. */
 static struct vgs_ring *take_ring(void) {
   unsigned count = __atomic_load_n(&opened, __ATOMIC_RELAXED);
   for (unsigned i = 0; i < count; i++)
@@ -130,7 +130,7 @@ static struct vgs_ring *take_ring(void) {
   if (full)
     return NULL;
   struct vgs_ring *ring =
-      &vgs_rings[count]; /* all but `inside`: a thread may be about to notice that its session is over */
+      &vgs_rings[count]; /* zeroed except `inside`: a thread may be about to notice its session's end */
   memset(&ring->shared, 0, sizeof *ring - offsetof(struct vgs_ring, shared));
   ring->shared = shared;
   ring->taken = true;
@@ -284,7 +284,7 @@ void vgs_ring_publish(struct vgs_ring *ring, uint64_t nbytes) {
   struct vgw_ring *shared = ring->shared;
   ring->tail += nbytes;
   ring->pushed++;
-  /* Either the worker sees the new tail before it sleeps, or we see that it is about to: both sides store, fence, load.
+  /* Either the worker sees the new tail before it sleeps, or its wait is seen here: both sides store, fence, load.
    * An exchange is both store and fence, and cheaper than the two. */
   atomic_exchange_explicit(&shared->tail, ring->tail, memory_order_seq_cst);
   uint32_t sleep = atomic_load_explicit(&shared->worker_waits, memory_order_relaxed);
@@ -315,7 +315,7 @@ bool vgs_ring_end(void) {
   if (idle) {
     __atomic_store_n(&opened, 0, __ATOMIC_RELEASE);
     for (unsigned i = 0; i < count; i++) {
-      if (!in_region) /* whose memory is the region's */
+      if (!in_region) /* in a region, rings are unmapped with it */
         munmap(vgs_rings[i].shared, sizeof(struct vgw_ring));
       vgs_rings[i].shared = NULL;
     }

@@ -24,7 +24,7 @@ struct vgs_ring {
   uint64_t tail;
   uint64_t head;       /* the worker's head as last read: it is read again only when the ring seems full */
   uint64_t prefetched; /* cache lines up to here have been fetched for writing */
-  uint64_t populated;  /* bytes of records that have pages */
+  uint64_t populated;  /* bytes of the record area whose pages are populated */
   uint64_t pushed;     /* records */
   uint64_t returned;   /* atomic; records whose call has returned: what other rings may have to wait for */
   uint32_t sequence;
@@ -39,32 +39,32 @@ extern __attribute__((visibility("hidden"))) struct vgs_ring vgs_rings[VGW_RINGS
 /* vgs_rings[0..n) may be open. Open rings stay mapped while the caller is inside any ring. */
 unsigned vgs_ring_count(void);
 
-/* No futex and no descriptor reaches the other side, which is another machine. */
+/* Whether rings lie in a region. The worker is then on another machine, which no futex and no descriptor reaches. */
 bool vgs_ring_in_region(void);
 
-/* Enter the calling thread's own ring. False: its session has ended; leave it all the same. */
+/* Enter the calling thread's own ring. False: its session has ended; the caller must still leave it. */
 bool vgs_ring_enter(struct vgs_ring *ring);
 
 /* The same, only if the thread has a ring already. NULL: it has none, or the session has ended; there is nothing to
  * leave. */
 struct vgs_ring *vgs_ring_enter_own(void);
 
-/* Enter another thread's ring from inside one's own. False: its user may stay in it for long. */
+/* Enter another thread's ring while inside the caller's own ring. False: its user may stay in it for long. */
 bool vgs_ring_try_enter(struct vgs_ring *ring);
 void vgs_ring_leave(struct vgs_ring *ring);
 
 /* Called between attempts; false when it is not worth waiting any longer. `turns` counts the attempts, from 0. */
 bool vgs_ring_nap(int *turns);
 
-/* Space for a record in one piece, in a ring that the caller is in; NULL: the session is over. Then publish what was
- * written there: the worker sees it, and is woken. */
+/* Space for a record in one piece, in a ring that the caller is in; NULL: the session is over. After
+ * writing there, call publish: it makes the record visible to the worker, and wakes it. */
 uint8_t *vgs_ring_reserve(struct vgs_ring *ring, uint64_t nbytes);
 void vgs_ring_publish(struct vgs_ring *ring, uint64_t nbytes);
 
 /* Append a record that nobody waits for. */
 CUresult vgs_ring_push(struct vgs_ring *ring, const void *record, uint32_t nbytes);
 
-/* A new session, whose host serves rings or not. */
+/* Begin a new session. `offered`: its host serves rings. */
 void vgs_ring_start(bool offered);
 
 /* Rings lie in the session's share of a region (vgs_region.h), now that it is mapped. Before the first call. */

@@ -38,7 +38,7 @@ static struct {
   bool sync; /* VGPU_SYNC=1: every call waits */
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The child has a copy of the connection and none of the threads that use it: it must say nothing on it and take no
+/* The child has a copy of the connection and none of the threads that use it: it must send nothing and take no
  * lock. */
 static void forked(void) {
   static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
@@ -230,7 +230,7 @@ static void note_sent(const struct vgs_call *call, bool waits) {
     vgs_ring_mark_socket(call);
 }
 
-/* Counted, so that the socket is not closed meanwhile. */
+/* Holds a reference, so that the socket is not closed meanwhile. */
 static CUresult count_on_socket(struct vgs_call *call, bool wait, uint16_t *notices) {
   vgs_stream_ref();
   CUresult result = vgs_stream_error();
@@ -256,7 +256,7 @@ static CUresult call_inside(struct vgs_call *call, uint16_t *notices) {
   bool wait = call->wait || session.sync;
   if (vgs_trace_state)
     note_way(wait);
-  /* Calls about the channel itself, and those that pass a descriptor: nothing that is queued concerns them. */
+  /* Calls about the channel itself, and those that pass a descriptor, use the socket: they depend on no queued call. */
   struct vgs_ring *ring = call->on_socket ? NULL : vgs_ring_ready();
   if (ring)
     return vgs_ring_call(ring, call, wait, notices);
@@ -305,7 +305,7 @@ static bool is_alone(void) {
   return !stat("/proc/self/task", &tasks) && tasks.st_nlink == 3; /* a directory has two links of its own */
 }
 
-/* At exit or dlclose. A forked child must not end its parent's session, and must not wait for anything of it. */
+/* At exit or dlclose. A forked child must not end its parent's session, and must not wait for that session. */
 __attribute__((destructor)) static void end(void) {
   int life = __atomic_exchange_n(&vgs_life, VGS_LIFE_ENDED, __ATOMIC_ACQ_REL);
   if (life == VGS_LIFE_FORKED)
@@ -314,7 +314,7 @@ __attribute__((destructor)) static void end(void) {
   if (vgs_session_end_hook)
     vgs_session_end_hook();
   if (!end_calls())
-    return; /* a thread is still inside a call: leave it its memory, the process is exiting */
+    return; /* a thread is still inside a call: its memory stays, the process is exiting */
   if (!is_alone())
     return;
   if (vgs_session_free_hook)

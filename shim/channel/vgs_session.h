@@ -35,7 +35,7 @@ void vgs_record_cancel(struct vgs_record *record);
 
 enum vgs_life {
   VGS_LIFE_NEW,   /* no cuInit has succeeded */
-  VGS_LIFE_READY, /* one has */
+  VGS_LIFE_READY, /* a cuInit has succeeded */
   VGS_LIFE_FORKED,
   VGS_LIFE_ENDED, /* the library's destructor ran */
 };
@@ -76,8 +76,8 @@ bool vgs_session_has_activity(void);  /* the host measures what calls have the d
 bool vgs_session_is_limited(void);    /* the host bounds how many objects there are */
 bool vgs_session_has_images(void);    /* the host keeps images by content */
 
-/* Called by the destructor. First after the connection is shut down, to join service threads; then, if no other thread
- * is inside a call, to free the library's memory. */
+/* Called by the destructor. End hook: after the connection is shut down, to join service threads. Free hook: after it,
+ * if this is the process's only thread, to free the library's memory. */
 extern void (*vgs_session_end_hook)(void);
 extern void (*vgs_session_free_hook)(void);
 

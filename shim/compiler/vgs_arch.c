@@ -20,7 +20,7 @@ static const char *value_of(const struct vgs_options *options, int i) {
 bool vgs_options_init(struct vgs_options *options, int count, const char *const *items) {
   *options = (struct vgs_options){.at = -1};
   if (count < 0 || (count && !items))
-    count = 0; /* left for the compiler to refuse */
+    count = 0; /* the compiler refuses such options itself */
   options->items = calloc((size_t)count + 1, sizeof *options->items);
   if (!options->items)
     return false;

@@ -8,18 +8,18 @@ enum { VGS_ARCH_TEXT_NBYTES = 64 };
 
 /* A copy of a compiler's options, of which the architecture's may be replaced. */
 struct vgs_options {
-  const char **items; /* owned; the texts are the program's, but for `arch` */
+  const char **items; /* owned; the strings are the program's, except `arch` */
   int count;
   int at;               /* of the option that holds the architecture, or -1 */
   const char *original; /* that option as the program gave it */
   int prefix;           /* bytes of it before sm_ or compute_ */
-  int asked;            /* its number, as 90 */
-  bool machine;         /* sm_ */
+  int asked;            /* the architecture's number, as 90 */
+  bool machine;         /* sm_, not compute_ */
   char arch[VGS_ARCH_TEXT_NBYTES];
 };
 
-/* Copy them, with space for one more. False: out of memory. If several name an architecture, the last one counts, as in
- * NVIDIA's compilers. */
+/* Copy the options, with space for one more. False: out of memory. If several name an architecture, the last one
+ * counts, as in NVIDIA's compilers. */
 bool vgs_options_init(struct vgs_options *options, int count, const char *const *items);
 void vgs_options_fini(struct vgs_options *options);
 

@@ -40,7 +40,7 @@ struct nvJitLink {
 };
 typedef struct nvJitLink *nvJitLinkHandle;
 
-/* Each function is exported under its name and under one for each minor version, which the headers take. */
+/* Each function is exported under its name and, as NVIDIA's headers call it, under one name for each minor version. */
 #define ALIAS(name, major, minor, parameters)                                                                          \
   nvJitLinkResult __##name##_##major##_##minor parameters __attribute__((alias(#name), visibility("default")));
 #define ALIASES_OF(name, major, parameters)                                                                            \

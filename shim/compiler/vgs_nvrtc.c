@@ -21,7 +21,7 @@ enum { NVRTC_SUCCESS = 0, NVRTC_ERROR_OUT_OF_MEMORY = 1, NVRTC_ERROR_INTERNAL_ER
 
 EXPORT const char vgpuCompilerStandIn[] = "libnvrtc";
 
-/* The real function `name` with the type of ours, found once. */
+/* The real function `name`, looked up once, with the type of this library's function. */
 #define REAL(name)                                                                                                     \
   ({                                                                                                                   \
     static __typeof__(&name) found;                                                                                    \
@@ -66,7 +66,7 @@ FORWARD(nvrtcGetPCHHeapSizeRequired, (nvrtcProgram program, size_t *nbytes), pro
 FORWARD(nvrtcSetFlowCallback, (nvrtcProgram program, int (*callback)(void *, void *), void *payload), program, callback,
         payload)
 
-/* Functions of CUDA 13.5, of whose parameters it matters only that they are at most six words. */
+/* Functions of CUDA 13.5 that are forwarded without knowing their parameters, which are at most six words. */
 #define FORWARD_WORDS(name) FORWARD(name, (long a, long b, long c, long d, long e, long f), a, b, c, d, e, f)
 #if VGS_MAJOR == 12
 FORWARD(nvrtcGetNVVMSize, (nvrtcProgram program, size_t *nbytes), program, nbytes)
@@ -85,7 +85,7 @@ const char *nvrtcGetErrorString(nvrtcResult result) {
   return real ? real(result) : "NVRTC_ERROR_INTERNAL_ERROR: vgpu found no NVRTC of NVIDIA's";
 }
 
-/* NVRTC opens its builtins by name, and finds them beside itself only where what loaded it has an RPATH to them. */
+/* NVRTC opens its builtins by name. It finds them beside itself only if the object that loaded it has such an RPATH. */
 static void open_builtins(void) {
   char path[PATH_MAX];
   int major, minor, folder;

@@ -1,6 +1,6 @@
-/* Finding the real library. The program asked for it by its soname and was given ours, so the loader's own search
- * cannot be used again: it knows that name. The places are those where the loader and Python packages look, in their
- * order. */
+/* Finding the real library. The program asked for it by its soname and was given this one, so the loader's own search
+ * cannot be used: it would return this library for that name. The places are those where the loader and Python packages
+ * look, in their order. */
 #define _GNU_SOURCE /* dladdr, dlinfo, dl_iterate_phdr */
 #include "vgs_real.h"
 #include "vgs_log.h"
@@ -17,9 +17,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The build gives VGS_STEM ("libnvrtc.so."), VGS_MAJOR, VGS_PATH_VARIABLE and VGS_PYPI, the folder that NVIDIA's
- * packages for CUDA 12 have the library in. A program may be given one major and have the other: cuda-pathfinder takes
- * whichever is loaded. */
+/* The build gives VGS_STEM ("libnvrtc.so."), VGS_MAJOR, VGS_PATH_VARIABLE and VGS_PYPI, the folder of the
+ * library in NVIDIA's packages for CUDA 12. A program may load this library in one major and have NVIDIA's in the
+ * other: cuda-pathfinder takes whichever is loaded. */
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 #if VGS_MAJOR == 13
@@ -40,7 +40,7 @@ struct search {
   struct stat own;
 };
 
-/* Open the file, unless it is our own or none. */
+/* Open the file, unless it is this library or no regular file. */
 static bool try_file(const struct search *search, const char *path) {
   struct stat found;
   if (stat(path, &found) || !S_ISREG(found.st_mode) ||
@@ -51,7 +51,7 @@ static bool try_file(const struct search *search, const char *path) {
     vgs_log(VGS_LOG_INFO, "%s", dlerror());
     return false;
   }
-  if (dlsym(library, "vgpuCompilerStandIn")) { /* another copy of ours */
+  if (dlsym(library, "vgpuCompilerStandIn")) { /* another copy of this library */
     dlclose(library);
     library = NULL;
     return false;
@@ -129,7 +129,7 @@ static int collect(struct dl_phdr_info *info, size_t nbytes, void *into) {
   return 0;
 }
 
-/* The folders of Python packages that what is loaded comes from: some levels above an extension module. */
+/* The folders of Python packages in use: a loaded object, such as an extension module, lies some levels below one. */
 static bool try_packages_in_use(const struct search *search) {
   struct objects *objects = calloc(1, sizeof *objects);
   bool found = false;

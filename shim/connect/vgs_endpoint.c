@@ -114,7 +114,7 @@ static const char *parse_vsock(struct vgs_endpoint *endpoint, const char *rest) 
   return NULL;
 }
 
-/* `reserved`: bytes that a path made from this one needs besides. */
+/* `reserved`: bytes that will be appended to this path. */
 static const char *parse_unix(struct vgs_endpoint *endpoint, const char *path, size_t nbytes, size_t reserved) {
   struct sockaddr_un *local = (struct sockaddr_un *)&endpoint->address;
   if (!nbytes || path[0] != '/')
@@ -132,7 +132,7 @@ static const char *parse_hybrid(struct vgs_endpoint *endpoint, const char *rest)
   uint64_t port;
   if (!colon || !parse_number(colon + 1, strlen(colon + 1), 1, UINT32_MAX - 1, &port))
     return bad_vsock_port;
-  char listener[16]; /* the host's end has the socket PATH_PORT */
+  char listener[16]; /* the host listens at the socket PATH_PORT */
   int reserved = snprintf(listener, sizeof listener, "_%u", (unsigned)port);
   endpoint->hybrid_port = (uint32_t)port;
   return parse_unix(endpoint, rest, (size_t)(colon - rest), (size_t)reserved);
@@ -252,7 +252,7 @@ static int connect_once(int fd, const struct sockaddr *address, socklen_t nbytes
   return -error;
 }
 
-/* Ask a VM's monitor for a port of the VM: it answers `OK` and a port of its own, or hangs up. Nothing behind that line
+/* Ask a VM's monitor for a port of the VM: it answers `OK` and a port of its own, or hangs up. Nothing after that line
  * is read. 0 or -errno. */
 static int ask_for_port(int fd, uint32_t port, int64_t deadline_ms) {
   char line[32];
@@ -267,7 +267,7 @@ static int ask_for_port(int fd, uint32_t port, int64_t deadline_ms) {
   return result == -ECONNRESET ? -ECONNREFUSED : result ? result : -EPROTO;
 }
 
-/* Connect to one address; `port` is a VM's, to be asked of its monitor, or 0. */
+/* Connect to one address. `port`: the VM's port to request from its monitor, or 0. */
 static int connect_to(const struct sockaddr *address, socklen_t nbytes, uint32_t port) {
   int64_t deadline_ms = vgs_now_ms() + VGS_CONNECT_TIMEOUT_MS;
   int family = address->sa_family;

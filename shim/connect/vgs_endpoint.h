@@ -30,7 +30,7 @@ static inline bool vgs_endpoint_is_local(const struct vgs_endpoint *endpoint) {
 CUresult vgs_endpoint_find(struct vgs_endpoint *endpoint);
 
 /* Fill the address from a URL: unix:/PATH, tcp://HOST:PORT, vsock://CID:PORT, hybrid-vsock:/PATH:PORT (a port of the VM
- * whose monitor has that socket). protocol/data/endpoints.tsv holds this grammar and vgpu_guest/endpoint.py together.
+ * whose monitor has that socket). protocol/data/endpoints.tsv tests this grammar and vgpu_guest/endpoint.py alike.
  * Returns: NULL, or why it is no endpoint. */
 const char *vgs_endpoint_parse(struct vgs_endpoint *endpoint, const char *url);
 

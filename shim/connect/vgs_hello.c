@@ -17,7 +17,7 @@
 enum { FRAME_MAX = 4 << 20 }; /* wire.md: a frame from the host */
 enum { BUSY_CHECK_MS = 50 };
 
-/* vgpud makes this file beside its socket when it is about to be replaced; one that is older was left by a crash. */
+/* vgpud makes this file beside its socket when it is about to be replaced; an older file was left by a crash. */
 #define VGS_RESTARTING ".restarting"
 enum { RESTART_MAX_S = 60 };
 
@@ -52,8 +52,8 @@ CUresult vgs_frame_receive(int fd, uint8_t **body, uint32_t *nbytes, int64_t dea
   return CUDA_SUCCESS;
 }
 
-/* Whether the map has `type` equal to `wanted`. A refusal gives its code and is logged; anything else is not our
- * protocol. */
+/* Whether the map has `type` equal to `wanted`. A refusal is logged and its code returned; anything else
+ * violates the protocol. */
 CUresult vgs_frame_check(const uint8_t *body, uint32_t body_nbytes, const char *wanted) {
   struct vgs_unpacker unpacker = {.next = body, .end = body + body_nbytes};
   char type[32] = "", reason[256] = "no reason given";
@@ -204,17 +204,17 @@ static CUresult unpack_welcome(const uint8_t *body, uint32_t body_nbytes, struct
   return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
 }
 
-/* Whether the socket is still the service manager's (its process 1 listens), which starts vgpud for this client: vgpud
- * listens anew once it serves. */
+/* Whether process 1, the service manager, is listening on the socket, so that it starts vgpud for this client. Once
+ * vgpud serves, it calls listen itself and becomes the peer. */
 static bool is_being_started(int fd) {
   struct ucred peer;
   socklen_t nbytes = sizeof peer;
   return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &nbytes) && peer.pid == 1 && peer.uid == 0;
 }
 
-/* Whether the host on the other side of a unix socket has more to do than this machine lets it do, as when hundreds of
- * programs start at once: it is runnable, or waits for a disk. One that hangs, or is stopped, is not. False where that
- * cannot be seen: from another machine or pid namespace. */
+/* Whether the peer of a unix socket is overloaded, as when hundreds of programs start at once: its process is runnable,
+ * or waits for a disk. A process that hangs, or is stopped, is not overloaded. False where its state cannot be read: on
+ * another machine or in another pid namespace. */
 static bool is_overloaded(int fd) {
   struct ucred peer;
   socklen_t size = sizeof peer;

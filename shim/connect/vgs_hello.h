@@ -6,8 +6,8 @@
 #include "vgs_inventory.h"
 
 enum { VGS_PROTOCOL_VERSION = 1 };
-/* Attaching may wait for the workers of hundreds of other clients that start at the same time; vgpud ends the wait as
- * soon as none gets ready any more (limits.worker_start_timeout_s). */
+/* Attaching may wait for the workers of hundreds of other clients that start at the same time; vgpud ends the wait if
+ * no worker becomes ready for some time (limits.worker_start_timeout_s). */
 enum { VGS_WELCOME_TIMEOUT_MS = 900, VGS_START_TIMEOUT_MS = 15000, VGS_ATTACH_TIMEOUT_MS = 120000 };
 enum { VGS_OVERLOAD_TIMEOUT_MS = 120000 }; /* of a welcome, while the host is overloaded */
 
@@ -35,7 +35,7 @@ CUresult vgs_frame_receive(int fd, uint8_t **body, uint32_t *nbytes, int64_t dea
 CUresult vgs_frame_check(const uint8_t *body, uint32_t body_nbytes, const char *wanted);
 
 /* Say hello, as `library`, and read the welcome. `region`: memory shared with the host may be here (vgs_region_look).
- * Returns: 0 and an owned inventory; the code of a refusal; SYSTEM_NOT_READY when the peer went away or said nothing in
+ * Returns: 0 and an owned inventory; the code of a refusal; SYSTEM_NOT_READY when the peer closed or did not answer in
  * time; SYSTEM_DRIVER_MISMATCH when it speaks another language or version. */
 CUresult vgs_hello(int fd, const struct vgs_endpoint *endpoint, const char *library, bool region,
                    struct vgs_welcome *welcome);

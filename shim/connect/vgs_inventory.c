@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Little-endian numbers of `nbytes_each` bytes each, `capacity` at most (later ids are ones this library never asks
- * for). */
+/* Little-endian numbers of `nbytes_each` bytes each, `capacity` at most (this library never uses the ids beyond
+ * it). */
 static uint32_t unpack_numbers(struct vgs_unpacker *unpacker, void *into, uint32_t capacity, uint32_t nbytes_each) {
   uint32_t nbytes;
   const uint8_t *data = vgs_unpack_bin(unpacker, &nbytes);

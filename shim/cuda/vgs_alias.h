@@ -18,9 +18,9 @@ void *vgs_alias_of(uint64_t address, uint64_t nbytes);
 /* 1: a simulated device; 0: a real one; -1: there is no such device, or no cuInit yet. */
 int vgpuDeviceIsSimulated(CUdevice device);
 
-/* The address at which the program can read and write what a device pointer names: device memory that this process
- * shares with the worker, or pinned memory. NULL: none, so it must be copied. The address is valid until the memory is
- * freed. The device's writes are visible after waiting for it. */
+/* The address at which the program can read and write the memory behind a device pointer: device memory that this
+ * process shares with the worker, or pinned memory. NULL: there is none, so the program must copy. The address is valid
+ * until the memory is freed. The device's writes are visible after a wait for the device. */
 void *vgpuHostAlias(CUdeviceptr pointer);
 
 #endif

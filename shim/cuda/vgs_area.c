@@ -26,7 +26,7 @@ static bool seize(struct vgs_area *area) {
   return !busy && __atomic_compare_exchange_n(&area->busy, &busy, true, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 }
 
-/* The worker's side ends with its context or session. */
+/* Unmap this process's side only: the worker's side ends with its context or session. */
 static void forget(struct vgs_area *area, uint64_t nbytes) {
   if (area->memory) {
     munmap(area->memory, nbytes);
@@ -39,7 +39,7 @@ static void forget(struct vgs_area *area, uint64_t nbytes) {
 static bool make(struct vgs_area *area, uint64_t nbytes) {
   void *memory;
   if (!vgs_session_has_pinned_fd() && !vgs_region_can_spare(nbytes))
-    return false; /* the program's own pinned memory comes from there, too */
+    return false; /* the region also holds the program's own pinned memory */
   if (vgs_host_map(nbytes, &memory))
     return false;
   area->memory = memory;

@@ -10,8 +10,8 @@ enum vgs_area_kind { VGS_AREA_SMALL, VGS_AREA_STAGING };
 
 enum {
   VGS_SLOTS = 16,
-  VGS_SLOT_NBYTES = 512 << 10, /* so that what the device wrote is still in the cache when it is copied on */
-  VGS_LANDING_OFFSET = 4096,   /* before it: flags, each on a line of its own */
+  VGS_SLOT_NBYTES = 512 << 10, /* small enough that the device's data are still in the cache when they are copied on */
+  VGS_LANDING_OFFSET = 4096,   /* flags lie before this offset, each on its own cache line */
   VGS_LANDING_NBYTES = 60 << 10
 };
 
@@ -22,14 +22,14 @@ struct vgs_area {
   bool busy;                   /* atomic; the thread that sets it owns the other fields */
   bool doomed;                 /* atomic; its context ends: the thread that owns it must free it */
   uint32_t values[VGS_SLOTS];  /* the value of each flag when the slot's last use is over */
-  uint32_t streams[VGS_SLOTS]; /* of that use */
+  uint32_t streams[VGS_SLOTS]; /* wire id of that use's stream */
 };
 
 /* An area of the current context, or NULL: there is no shared memory on this channel, or none left. */
 struct vgs_area *vgs_area_acquire(enum vgs_area_kind kind);
 void vgs_area_release(struct vgs_area *area);
 
-/* The areas of a context that is about to end; of all contexts, once the session is lost. */
+/* Destroy the areas of a context that is about to end, or all areas once the session is lost. */
 void vgs_area_destroy_context(uint32_t context_id);
 void vgs_area_destroy_all(void);
 

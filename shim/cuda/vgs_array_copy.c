@@ -1,5 +1,5 @@
-/* Copies of which a side is an array. Between arrays and memory that the worker reaches they are one call; to and from
- * the program's own memory rows travel packed, in pieces. */
+/* Copies to or from arrays. If the worker reaches both sides, a copy is one call; rows of the program's own memory
+ * travel packed, in pieces. */
 #include "vgs_array_copy.h"
 #include "vgs_api.h"
 #include "vgs_array.h"
@@ -17,7 +17,7 @@ struct side {
   uint64_t x, y, z;        /* in the array; x in bytes */
   enum vgs_place place;
   bool known;
-  uint64_t address, pitch, rows; /* of the first byte; from row to row in bytes, from slice to slice in rows */
+  uint64_t address, pitch, rows; /* of the first byte; bytes from row to row; rows from slice to slice */
 };
 
 static CUresult array_side(struct side *side, CUarray handle, size_t x, size_t y, size_t z, const CUDA_MEMCPY3D *c) {
@@ -114,7 +114,7 @@ CUresult vgs_array_copy(const CUDA_MEMCPY3D *c, CUstream handle, bool sync) {
   const struct side *memory = dst.array ? &src : &dst;
   if (memory->array || memory->place != VGS_PLACE_HOST)
     return in_place(&dst, &src, c, stream, sync);
-  if (on && vgs_capture_status(on->capture)) /* pageable memory and an array in one node */
+  if (on && vgs_capture_status(on->capture)) /* no graph node copies between pageable memory and an array */
     return CUDA_ERROR_NOT_SUPPORTED;
   if (memory == &src)
     result = vgs_copy_wait_readable(stream, src.known, sync);

@@ -65,7 +65,7 @@ static void *serve(void *unused) {
     int status;
     CUresult result = vgs_send_vgpuNextCallback(&id, &status);
     if (result == CUDA_ERROR_NOT_READY && vgs_life_now() == VGS_LIFE_READY)
-      continue; /* none for a while */
+      continue; /* no callback is due yet */
     if (result)
       break;
     if (id & VGW_CALLBACK_OF_GRAPH) {
@@ -122,9 +122,9 @@ CUresult vgs_callback_start(void) {
   return result;
 }
 
-/* In a capture: a node of the graph, that is run at each launch. */
+/* In a capture: add a host node, whose function runs at each launch of the graph. */
 static CUresult capture(const struct callback *wanted, const struct vgs_stream *on, uint32_t stream) {
-  if (wanted->callback) /* the older form is not for captures, says the manual */
+  if (wanted->callback) /* the manual forbids cuStreamAddCallback in a capture */
     return vgs_capture_forbid(on->capture);
   if (vgs_capture_status(on->capture) == VGS_CAPTURE_INVALIDATED)
     return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;

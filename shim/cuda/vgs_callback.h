@@ -5,8 +5,8 @@
 #include "vgw_cuda.h"
 #include <stdbool.h>
 
-/* Whether some host function was enqueued and has not returned yet, or graphs that were launched have some: the
- * program's memory may change in stream order. */
+/* Whether a host function was enqueued and has not returned yet, or a launched graph contains host functions: the
+ * program's memory may then change in stream order. */
 bool vgs_callback_pending(void);
 void vgs_callback_in_graph(int change); /* +1 or -1: a launched graph that has host functions */
 
@@ -16,13 +16,13 @@ CUresult vgs_callback_start(void);
 /* Have an internal function called when a stream has finished all earlier work. On an error it will not be called. */
 CUresult vgs_callback_after(CUstream stream, CUhostFn function, void *argument);
 
-/* Clear `works` once the launches that may still use them are over; the last one is in `stream` of a context. A
- * callback is pending until then. False: the callback could not be enqueued, and the work is never cleared. */
+/* Clear `works` when the last launch that may use them, which is in `stream` of the context, is over. A callback is
+ * pending until then. False: the callback could not be enqueued, and the works are never cleared. */
 bool vgs_works_clear_after(struct vgs_works *works, CUstream stream, uint32_t context_id);
 
-/* Join the service thread, if there is one, and forget callbacks that never came due. The connection is shut down
- * already, so the thread does not wait for it; a callback of the program's that is running is waited for, one second at
- * most. */
+/* Join the service thread, if there is one, and forget callbacks that never came due. The connection is
+ * already shut down, so it does not block the thread; a running callback of the program gets one second to
+ * return. */
 void vgs_callback_fini(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* Stream capture, as far as it is the client's: which streams are capturing, and what a capture forbids. The worker's
- * driver captures in relaxed mode, because its threads are not the program's; the rules are kept here. */
+/* The client's part of stream capture: which streams are capturing, and what a capture forbids. The worker's driver
+ * captures in relaxed mode, because its threads are not the program's; the stricter modes are enforced here. */
 #ifndef VGS_CAPTURE_H
 #define VGS_CAPTURE_H
 
@@ -20,7 +20,7 @@ uint64_t vgs_capture_begin(int mode);
 CUresult vgs_capture_begin_in(struct vgs_stream *stream, int mode); /* OUT_OF_MEMORY: too many */
 enum vgs_capture_status vgs_capture_end(uint64_t id, struct vgs_works *works);
 
-/* The stream takes part in the capture, which another began. */
+/* Make the stream part of a capture that another stream began. */
 void vgs_capture_spread(struct vgs_stream *stream, uint64_t id);
 
 /* Attach the object of the graph that is being captured, if it has one from the beginning; `owned`: the capture created
@@ -28,7 +28,7 @@ void vgs_capture_spread(struct vgs_stream *stream, uint64_t id);
 void vgs_capture_set_graph(uint64_t id, CUgraph graph, bool owned);
 CUgraph vgs_capture_graph(uint64_t id, bool *owned);
 
-/* For the graph that is being captured; false: out of memory, or no such capture. */
+/* Add work to the graph that is being captured; false: out of memory, or no such capture. */
 bool vgs_capture_add_work(uint64_t id, struct vgs_work *work);
 bool vgs_capture_add_works(uint64_t id, const struct vgs_works *works);
 

@@ -13,21 +13,21 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-/* A claim is rounded to whole chunks, so that most allocations fall into one that exists. */
+/* A claim is rounded to whole chunks, so that most allocations fall into an existing claim. */
 enum { PAGE_NBYTES = 4096, CHUNK_NBYTES = 2 << 20 };
 
 struct claim {
   uint64_t begin, end;
 };
 
-/* Ascending, apart from each other. */
+/* Claims in ascending order, with gaps between them. */
 static struct {
   pthread_rwlock_t lock;
   struct claim *claims;
   size_t count, capacity;
 } claimed = {.lock = PTHREAD_RWLOCK_INITIALIZER};
 
-/* ThreadSanitizer blocks what it has no shadow for, the simulator's addresses among it; the program has nothing there.
+/* ThreadSanitizer blocks addresses that have no shadow, such as the simulator's; the program uses none of them.
  */
 extern void __tsan_init(void) __attribute__((weak));
 static bool is_blocked_for_all(void) { return __tsan_init != NULL; }
@@ -58,8 +58,8 @@ static void *map(uint64_t address, uint64_t nbytes) {
 
 static void unmap(void *at, uint64_t nbytes) { syscall(SYS_munmap, at, nbytes); }
 
-/* Map what has no claim yet of [begin, end). 0, EEXIST, or why nothing more can be mapped; what was mapped before it
- * failed is undone. */
+/* Map the parts of [begin, end) that have no claim yet. Returns 0, EEXIST, or the error that prevents further mappings;
+ * on an error the new mappings are undone. */
 static int map_gaps(uint64_t begin, uint64_t end) {
   uint64_t at = begin;
   int error = 0;
@@ -69,7 +69,7 @@ static int map_gaps(uint64_t begin, uint64_t end) {
       void *got = map(at, next - at);
       if (got == MAP_FAILED)
         error = errno;
-      else if (got != (void *)(uintptr_t)at) { /* kernels before 4.17 do not know the flag, and go elsewhere */
+      else if (got != (void *)(uintptr_t)at) { /* kernels before 4.17 ignore the flag and choose another address */
         unmap(got, next - at);
         error = EEXIST;
       }
@@ -89,7 +89,7 @@ static int map_gaps(uint64_t begin, uint64_t end) {
   return error;
 }
 
-/* Enter [begin, end) in place of all that it touches. There is room. */
+/* Merge [begin, end) with all claims that touch it. The caller has reserved capacity. */
 static void enter(uint64_t begin, uint64_t end) {
   size_t first = find(begin - 1), after = first;
   while (after < claimed.count && claimed.claims[after].begin <= end) {

@@ -1,8 +1,8 @@
-/* Unified addressing: an address of device memory is one of nothing else in this process. The worker's driver chooses
- * addresses that are free there, which says nothing about this process, and both put their mappings into the same part
- * of the address space. So what it chooses is claimed here before the program sees it (a mapping without access or
- * memory), as NVIDIA's driver does in its own process; what cannot be claimed is freed and allocated at another
- * address. */
+/* Unified addressing: an address of device memory has no other use in this process. The worker's driver chooses
+ * addresses that are free in the worker, which says nothing about this process, and both put their mappings into the
+ * same part of the address space. So each address that the driver chooses is claimed here before the program sees it (a
+ * mapping without access or memory), as NVIDIA's driver does in its own process; memory whose address cannot be claimed
+ * is freed and allocated at another one. */
 #ifndef VGS_CLAIM_H
 #define VGS_CLAIM_H
 
@@ -11,11 +11,11 @@
 #include <stdint.h>
 
 #ifndef VGS_CLAIMS
-#define VGS_CLAIMS 1 /* 0: in a program that is client and worker at once, where the addresses are those of memory */
+#define VGS_CLAIMS 1 /* 0: the program is both client and worker, so device memory itself lies at the addresses */
 #endif
 
-/* Claim a range; what is claimed already stays so until vgs_claim_fini. False: something of the program's lies there.
- * Also true where the system allows no further mappings: the range was then not checked. */
+/* Claim a range; a claim lasts until vgs_claim_fini. False: the program uses part of the range. Also true where the
+ * system allows no further mappings: the range was then not checked. */
 bool vgs_claim(uint64_t address, uint64_t nbytes);
 
 /* One allocation at a claimed address. An allocation that overlaps the program's memory is held while another one is

@@ -14,7 +14,7 @@ static struct vgs_cls_entry **find_entry(struct vgs_context *context, const void
   return link;
 }
 
-/* The primary context of a device need not be retained to have storage: cudart puts and asks at any time. */
+/* The primary context of a device need not be retained to have storage: cudart sets and gets entries at any time. */
 static struct vgs_context *storage_context(CUcontext handle) {
   return vgs_object_find(VGW_KIND_CONTEXT, handle ? handle : vgs_thread_top());
 }
@@ -64,7 +64,7 @@ CUresult vgs_cls_get(void **value, CUcontext handle, void *key) {
   return CUDA_SUCCESS;
 }
 
-/* The destructors may call us, so no lock is held. */
+/* The destructors may call this library, so no lock is held. */
 void vgs_cls_clear(struct vgs_context *context) {
   CUcontext handle = vgs_object_handle(context);
   for (;;) {

@@ -12,7 +12,7 @@
 
 enum { FLAGS_ALL = 0xff, FLAGS_SCHEDULE = 7 };
 
-/* Retaining, releasing, resetting and destroying, one at a time; held across the worker's answer. */
+/* Serialises retaining, releasing, resetting and destroying; held until the worker has answered. */
 static pthread_mutex_t lifecycle = PTHREAD_MUTEX_INITIALIZER;
 static struct primary {
   struct vgs_context *context; /* atomic; replaced when a lost session is reopened */
@@ -39,7 +39,7 @@ static struct vgs_context *make_context(CUdevice device, bool primary) {
 static struct vgs_context *primary_locked(CUdevice device) {
   struct primary *primary = &primaries[device];
   if (primary->context && primary->context->object.epoch != vgs_session_epoch())
-    primary->context = NULL; /* of a lost session */
+    primary->context = NULL; /* it belongs to a lost session */
   if (!primary->context)
     __atomic_store_n(&primary->context, make_context(device, true), __ATOMIC_RELEASE);
   return primary->context;
@@ -118,7 +118,7 @@ CUresult vgs_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
   return result;
 }
 
-/* End this life of a primary context; `send` tells the worker. */
+/* Deactivate a primary context; `send` sends the request to the worker. */
 static CUresult end_primary(struct primary *primary, CUdevice dev, CUresult (*send)(CUdevice)) {
   struct vgs_context *context = primary->context;
   uint32_t wire_id = context->wire_id;
@@ -165,7 +165,7 @@ CUresult vgs_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
   vgs_cls_clear(context);
   CUresult result = CUDA_SUCCESS;
   pthread_mutex_lock(&lifecycle);
-  if (vgs_session_error()) { /* the session is lost: everything in it is, too */
+  if (vgs_session_error()) { /* the session is lost, and every object in it */
     for (CUdevice device = 0; device < vgs_device_count(); device++)
       primaries[device].retained = 0;
     vgs_object_destroy_all();
@@ -174,7 +174,7 @@ CUresult vgs_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
     result = vgs_session_reopen();
   } else if (vgs_context_is_alive(context)) {
     CUresult told = end_primary(&primaries[dev], dev, vgs_send_cuDevicePrimaryCtxReset_v2);
-    result = vgs_session_fault() ? CUDA_SUCCESS : told; /* after a fault the driver says success and stays broken */
+    result = vgs_session_fault() ? CUDA_SUCCESS : told; /* after a fault the driver returns success but stays faulted */
   }
   pthread_mutex_unlock(&lifecycle);
   return result;
@@ -245,7 +245,7 @@ CUresult vgs_cuCtxCreate_v3(CUcontext *pctx, void *paramsArray, int numParams, u
   return numParams ? CUDA_ERROR_NOT_SUPPORTED : vgs_cuCtxCreate_v2(pctx, flags, dev);
 }
 
-/* Parameters that ask for nothing are as none: CUDA 13's cuCtxCreate is called with a zeroed struct. */
+/* Parameters that request nothing are the same as none: CUDA 13's cuCtxCreate is called with a zeroed struct. */
 CUresult vgs_cuCtxCreate_v4(CUcontext *pctx, const CUctxCreateParams *ctxCreateParams, unsigned int flags,
                             CUdevice dev) {
   if (!ctxCreateParams)
@@ -260,7 +260,7 @@ CUresult vgs_cuCtxDestroy_v2(CUcontext ctx) {
   struct vgs_context *context = ctx ? vgs_context_find(ctx) : NULL;
   if (!ctx)
     return CUDA_ERROR_INVALID_VALUE;
-  if (!context || context->primary || context->green) /* it goes with the green one */
+  if (!context || context->primary || context->green) /* a green context's context ends with it */
     return CUDA_ERROR_INVALID_CONTEXT;
   vgs_cls_clear(context);
   int alive = 1;

@@ -18,7 +18,7 @@ struct vgs_context *vgs_context_create_green(const struct vgs_green *green);
 void vgs_context_start_green(struct vgs_green *green, struct vgs_context *context);
 void vgs_green_destroy_context(struct vgs_green *green);
 
-/* The storage of a context's flags: a primary context's outlive it. */
+/* The storage of a context's flags: the flags of a primary context outlive the context. */
 uint32_t *vgs_context_flags(struct vgs_context *context);
 bool vgs_context_flags_are_valid(unsigned flags);
 

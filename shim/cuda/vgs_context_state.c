@@ -80,7 +80,7 @@ CUresult vgs_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriori
   return CUDA_SUCCESS;
 }
 
-/* By the id of its present life, which a primary context's handle outlives. */
+/* The request names the peer by its current wire id, because a primary context's handle outlives the id. */
 CUresult vgs_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   struct vgs_context *peer = vgs_context_find(peerContext);
   if (Flags)

@@ -12,7 +12,7 @@ static struct {
   void (*work)(void *); /* NULL: nothing to do */
   void *copy;
   unsigned turn;    /* counted up for each copy */
-  unsigned running; /* helpers that have not finished this one */
+  unsigned running; /* helpers that have not finished the current copy */
   unsigned count;   /* threads */
   bool ending;
   pthread_t threads[HELPERS];
@@ -39,7 +39,7 @@ static void *help(void *unused) {
   return unused;
 }
 
-/* One for each spare processor. The library's threads block all signals: handling them is up to the program. */
+/* Start as many helpers as the processors allow. They block all signals: handling those is up to the program. */
 static void hire(void) {
   long processors = sysconf(_SC_NPROCESSORS_ONLN);
   unsigned wanted = processors > 2 * HELPERS ? HELPERS : processors > 2 ? 1 : 0;

@@ -24,7 +24,7 @@ CUresult vgs_place_of(uint64_t address, uint64_t nbytes, enum vgs_place otherwis
   }
   *place = !vgs_range_is_host(&range) ? VGS_PLACE_DEVICE : range.shared ? VGS_PLACE_SHARED : VGS_PLACE_HOST;
   uint64_t left = range.nbytes - (address - range.base);
-  while (nbytes > left) { /* mappings of cuMemMap that follow each other are one to the driver; allocations are not */
+  while (nbytes > left) { /* to the driver adjacent mappings of cuMemMap are one range; allocations are not */
     if (range.context_id || !vgs_range_find(range.base + range.nbytes, &range) || range.context_id)
       return CUDA_ERROR_INVALID_VALUE;
     left += range.nbytes;
@@ -150,7 +150,7 @@ bool vgs_copy_is_host(uint64_t address) {
 
 /* --- between contexts --- */
 
-/* Wait for another context's work; the current one's is ordered by the stream. */
+/* Wait for the work of another context; the current context's work is ordered by the stream. */
 static CUresult settle_context(const struct vgs_context *context) {
   uint32_t entered = vgs_thread_context_id;
   if (context == vgs_context_entered)
@@ -178,7 +178,7 @@ CUresult vgs_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdevicep
                           .sync = vgs_copy_is_host(dstDevice) || vgs_copy_is_host(srcDevice)};
   if (!result)
     result = vgs_copy(&copy);
-  if (!result && (src != vgs_context_entered || dst != vgs_context_entered)) /* what these do next comes after it */
+  if (!result && (src != vgs_context_entered || dst != vgs_context_entered)) /* later work in either follows the copy */
     result = vgs_cuCtxSynchronize();
   return result;
 }

@@ -1,4 +1,4 @@
-/* Several copies, prefetches or discards by one call: each is made as if by a call of its own. */
+/* Several copies, prefetches or discards in one call: each is made as if by a separate call. */
 #include "vgs_api.h"
 #include "vgs_array.h"
 #include "vgs_copy_box.h"
@@ -10,7 +10,7 @@
 
 enum { ORDER_STREAM = 1, ORDER_DURING_CALL = 2, ORDER_ANY = 3 }; /* CUmemcpySrcAccessOrder */
 
-/* Attributes apply from the copy of their index on, up to that of the next. */
+/* Attributes apply to the copies from their index up to the index of the next attributes. */
 static bool are_attributes(const CUmemcpyAttributes *attrs, const size_t *indexes, size_t number, size_t count) {
   if (!number || number > count || !attrs || !indexes || indexes[0])
     return false;
@@ -31,7 +31,7 @@ static CUresult copy(const CUdeviceptr *dsts, const CUdeviceptr *srcs, const siz
   CUresult result = vgs_stream_id(stream, &id, NULL);
   if (result)
     return result;
-  /* Not the default stream, says the driver's manual. */
+  /* The driver's manual excludes the default stream. */
   if (!id || !dsts || !srcs || !sizes || !count || !are_attributes(attrs, indexes, number, count))
     return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < number; i++)

@@ -219,7 +219,7 @@ CUresult vgs_copy_2d(const CUDA_MEMCPY2D *c, CUstream stream, bool sync) {
   return vgs_copy_3d(&box, stream, sync);
 }
 
-/* One address space holds all devices' memory: the contexts say nothing that the addresses do not. */
+/* One address space holds all devices' memory: the addresses determine the devices, the contexts are only checked. */
 CUresult vgs_copy_3d_peer(const CUDA_MEMCPY3D_PEER *c, CUstream stream, bool sync) {
   if (!c)
     return CUDA_ERROR_INVALID_VALUE;

@@ -1,4 +1,4 @@
-/* Rectangles and boxes, as parameters of copies name them. */
+/* Copies of rectangles and boxes. */
 #ifndef VGS_COPY_BOX_H
 #define VGS_COPY_BOX_H
 

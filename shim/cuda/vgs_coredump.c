@@ -120,7 +120,7 @@ CUresult vgs_cuCoredumpGetAttribute(int attrib, void *value, size_t *size) {
   return get(vgs_context_entered, attrib, value, size);
 }
 
-/* The pipe and its trigger are the process's alone. */
+/* The pipe and its trigger exist only for the process, not for a context. */
 CUresult vgs_cuCoredumpSetAttribute(int attrib, void *value, size_t *size) {
   if (attrib == PIPE || attrib == ENABLE_USER_TRIGGER)
     return CUDA_ERROR_NOT_PERMITTED;

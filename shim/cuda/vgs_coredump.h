@@ -4,7 +4,7 @@
 
 #include "vgs_objects.h"
 
-/* Forget them; for a context's end. */
+/* Free a context's settings; called when the context ends. */
 void vgs_coredump_destroy(struct vgs_context *context);
 
 #endif

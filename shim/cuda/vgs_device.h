@@ -5,16 +5,16 @@
 #include "vgs_inventory.h"
 #include "vgw_cuda.h"
 
-/* What cuDriverGetVersion answered this thread last: before cuInit nobody knows the host's. */
+/* The version that cuDriverGetVersion last returned to this thread: before cuInit the host's version is unknown. */
 int vgs_driver_version_answered(void);
 
-/* Select once, by the value of CUDA_VISIBLE_DEVICES or NULL; the session is open. Returns how many are visible. */
+/* Select the visible devices once, by CUDA_VISIBLE_DEVICES or NULL; the session is open. Returns their number. */
 int vgs_device_select(const char *list);
 
 /* The device's description, or NULL for an ordinal that is not visible. */
 const struct vgs_device *vgs_device(CUdevice device);
 
-/* Its ordinal on the wire; `device` must be visible. */
+/* The device's ordinal on the wire; `device` must be visible. */
 CUdevice vgs_device_wire(CUdevice device);
 int vgs_device_count(void);
 

@@ -47,8 +47,8 @@ static uint64_t parameter(int word, uint64_t offset, uint64_t depth) {
     v[b] = ROTATE(v[b] ^ v[c], 63);                                                                                    \
   } while (0)
 
-/* RFC 7693, 3.2, in every lane: the block at `block[lane]`, `done` bytes with it. Inlined into a copy for each
- * instruction set. */
+/* RFC 7693, 3.2, in every lane: compress the block at `block[lane]`; `done`: bytes so far, this block included. Inlined
+ * into a copy for each instruction set. */
 static inline __attribute__((always_inline)) void compress(lanes h[8], const uint8_t *const block[LANES], uint64_t done,
                                                            bool last_block, const bool last_node[LANES]) {
   lanes v[16], m[16];
@@ -167,7 +167,7 @@ static void root_compress(struct vgs_digest *digest, bool last) {
 }
 
 static void root_add(struct vgs_digest *digest, const uint8_t leaf[VGS_DIGEST_NBYTES]) {
-  if (digest->root_used == sizeof digest->root_block) /* only now: the last block carries a flag */
+  if (digest->root_used == sizeof digest->root_block) /* compressed late: the last block carries a flag */
     root_compress(digest, false);
   memcpy(digest->root_block + digest->root_used, leaf, VGS_DIGEST_NBYTES);
   digest->root_used += VGS_DIGEST_NBYTES;
@@ -213,7 +213,7 @@ void vgs_digest_add(struct vgs_digest *digest, const void *data, uint64_t nbytes
   }
 }
 
-/* The remaining leaves, 1 to 4, one at a time: each goes through all lanes. */
+/* The remaining leaves, 1 to 4, one at a time: all lanes compute the same leaf. */
 void vgs_digest_finish(struct vgs_digest *digest, uint8_t out[VGS_DIGEST_NBYTES]) {
   for (uint32_t done = 0, part; done == 0 || done < digest->used; done += part) {
     part = digest->used - done < LEAF_NBYTES ? digest->used - done : LEAF_NBYTES;

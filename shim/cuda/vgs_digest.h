@@ -14,7 +14,7 @@ enum { VGS_DIGEST_NBYTES = 32, VGS_DIGEST_LEAF_NBYTES = 16 << 10, VGS_DIGEST_LAN
 struct vgs_digest {
   uint64_t leaf_count;  /* digested so far */
   uint64_t root[8];     /* the root's chain value */
-  uint64_t root_nbytes; /* that went through it */
+  uint64_t root_nbytes; /* bytes compressed into the root */
   uint8_t root_block[VGS_DIGEST_LANES * VGS_DIGEST_NBYTES];
   uint32_t root_used;
   uint32_t used; /* of `held` */

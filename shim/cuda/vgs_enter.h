@@ -28,31 +28,31 @@ static inline CUcontext vgs_thread_top(void) {
 bool vgs_thread_push(CUcontext context); /* false: full */
 CUcontext vgs_thread_pop(void);
 
-/* The top belongs to a session that was lost. */
+/* Whether the top of the stack belongs to a lost session. */
 bool vgs_thread_top_is_stale(void);
 
 /* The calling thread's current context if it is alive, else NULL. */
 struct vgs_context *vgs_context_current(void);
 
-/* The context that vgs_enter_context found for the call going on; never NULL in functions that need one, even if
- * another thread is destroying it (object memory stays). */
+/* The context that vgs_enter_context found for the current call; never NULL in functions that need one, even if another
+ * thread is destroying it (object memory stays). */
 extern VGS_THREAD_LOCAL struct vgs_context *vgs_context_entered;
 
 /* The context of a handle, the current one for NULL. NULL if there is none or it is dead. */
 struct vgs_context *vgs_context_find(CUcontext context);
 bool vgs_context_is_alive(const struct vgs_context *context);
 
-/* Functions that work before cuInit: 0. */
+/* For functions that work before cuInit; returns 0. */
 CUresult vgs_enter_none(void);
 
 /* NOT_INITIALIZED before cuInit and in a forked child, DEINITIALIZED after the library's end. */
 CUresult vgs_enter_init(void);
 
-/* Also: INVALID_CONTEXT without a current context, CONTEXT_IS_DESTROYED for a dead or not yet retained one, then the
- * session's sticky error, then the kernel fault that poisoned the process. */
+/* As vgs_enter_init, then: INVALID_CONTEXT without a current context, CONTEXT_IS_DESTROYED for a dead or not yet
+ * retained one, then the session's sticky error, then the kernel fault that poisoned the process. */
 CUresult vgs_enter_context(void);
 
-/* The same for a function that acts in a stream: where no context is current, `stream`'s own serves. */
+/* As vgs_enter_context, for a function that acts in a stream: with no current context, enter the stream's context. */
 CUresult vgs_enter_stream(CUstream stream);
 
 /* Set while an exported function's _ptds variant runs: its default stream is the thread's own. */

@@ -29,8 +29,8 @@ void vgs_event_record_end(struct vgs_event *event, uint32_t stream) {
   }
 }
 
-/* The stream in which the event was recorded, and its touch then, 0 if unknown. A thread that records it concurrently
- * clears `entry` first, so the two words belong together if it is unchanged afterwards. */
+/* The stream in which the event was last recorded; returns the stream's entry of that moment, 0 if unknown. A thread
+ * that records the event concurrently clears `entry` first, so the two match if `entry` is unchanged afterwards. */
 static uint64_t recorded_at(struct vgs_event *event, uint32_t *stream) {
   uint64_t entry = __atomic_load_n(&event->entry, __ATOMIC_ACQUIRE);
   *stream = event->stream;
@@ -39,7 +39,7 @@ static uint64_t recorded_at(struct vgs_event *event, uint32_t *stream) {
 
 static bool is_recorded(const struct vgs_event *event) { return __atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE); }
 
-/* The legacy stream is every context's. */
+/* All contexts share the legacy stream, so its progress is unknown if there has been more than one context. */
 bool vgs_event_is_done(struct vgs_event *event) {
   uint32_t stream;
   if (!is_recorded(event))

@@ -1,4 +1,4 @@
-/* Events: what the client knows of them without asking. */
+/* Events: what the client knows of them without asking the worker. */
 #ifndef VGS_EVENT_H
 #define VGS_EVENT_H
 
@@ -13,13 +13,13 @@ void vgs_event_record_end(struct vgs_event *event, uint32_t stream);
  */
 bool vgs_event_is_done(struct vgs_event *event);
 
-/* Whether no work was submitted to its stream after it was recorded there. */
+/* Whether the event was recorded and no later work was submitted to its stream. */
 bool vgs_event_is_last(struct vgs_event *event);
 
-/* Whether it was recorded, and was created with timing. */
+/* Whether the event was recorded, and was created with timing. */
 bool vgs_event_is_timed(const struct vgs_event *event);
 
-/* The capture that it belongs to is lost; CAPTURED_EVENT. */
+/* Invalidate the capture that the event belongs to. Returns CAPTURED_EVENT. */
 CUresult vgs_event_captured(const struct vgs_event *event);
 
 #endif

@@ -12,7 +12,7 @@ static inline struct vgs_graph_exec *vgs_graph_exec_find(CUgraphExec handle) {
   return vgs_object_find(VGW_KIND_GRAPH_EXEC, handle);
 }
 
-/* The object of an executable graph that is about to be made, with what its graph keeps; NULL: out of memory. */
+/* The object of an executable graph that is about to be made, with its graph's works; NULL: out of memory. */
 struct vgs_graph_exec *vgs_graph_exec_create(struct vgs_graph *graph);
 
 /* Called before an object is destroyed. For a graph: destroy the objects of its nodes and of the graphs inside them;

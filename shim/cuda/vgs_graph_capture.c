@@ -1,5 +1,5 @@
-/* Captures. The graph has its object here from the beginning of a capture, as the program may ask for it, and for its
- * nodes, while it grows. */
+/* Captures. The graph's object exists from the beginning of a capture, because the program may ask for the graph and
+ * its nodes while it grows. */
 #include "vgs_graph_capture.h"
 #include "vgs_api.h"
 #include "vgs_capture.h"

@@ -4,8 +4,8 @@
 
 #include "vgs_graph.h"
 
-/* First check whether a stream can be captured in a mode; then record that it is captured, into a graph that may have
- * an object already. */
+/* The first function checks whether a stream can be captured in a mode; the second stores that the stream is captured,
+ * into a graph that may have an object already. */
 CUresult vgs_graph_capture_check(const struct vgs_stream *stream, int mode);
 CUresult vgs_graph_capture_begin(struct vgs_stream *stream, struct vgs_graph *graph, int mode, bool owned);
 

@@ -1,4 +1,4 @@
-/* Conditional nodes: graphs that run, once or again, while a value that kernels set says so. */
+/* Conditional nodes: graphs that run once or repeatedly, depending on a value that kernels set. */
 #include "vgs_graph_condition.h"
 #include "vgs_api.h"
 #include "vgs_graph.h"
@@ -10,7 +10,7 @@ enum { BODIES_MAX = 1 << 16 }; /* cap of protocol/spec */
 static bool is_valid(const CUDA_CONDITIONAL_NODE_PARAMS *p) {
   switch (p->type) {
   case CU_GRAPH_COND_TYPE_IF:
-    return p->size == 1 || p->size == 2; /* the second runs where the value is 0 */
+    return p->size == 1 || p->size == 2; /* the second graph runs if the value is 0 */
   case CU_GRAPH_COND_TYPE_WHILE:
     return p->size == 1;
   case CU_GRAPH_COND_TYPE_SWITCH:
@@ -20,7 +20,7 @@ static bool is_valid(const CUDA_CONDITIONAL_NODE_PARAMS *p) {
   }
 }
 
-/* Objects of the graphs that a node is about to have, and their ids. */
+/* Create the objects of a new node's graphs, and store their ids. */
 static bool create_bodies(struct vgs_graph_node *node, uint32_t count, uint32_t *ids) {
   for (; node->body_count < count; node->body_count++) {
     struct vgs_graph *body = vgs_object_create(VGW_KIND_GRAPH, 0);

@@ -1,4 +1,4 @@
-/* Copy nodes. If the worker cannot reach the memory of one, its node there is a child graph: a host function of this
+/* Copy nodes. If the worker cannot reach a copy's memory, the worker's node is a child graph: a host function of this
  * process and the device's part of the copy (vgs_work.h). Queries still show a copy node. */
 #include "vgs_graph_copy.h"
 #include "vgs_api.h"
@@ -13,7 +13,7 @@
 #define COPY(c, ctx)                                                                                                   \
   ctx, (c).dst, (c).dst_pitch, (c).dst_rows, (c).src, (c).src_pitch, (c).src_rows, (c).width, (c).height, (c).depth
 
-/* A graph of the two halves, in their order, without an owner yet. */
+/* Make a graph of the host function and the device's copy, in the copy's direction, without an owner yet. */
 static CUresult make_halves(uint32_t context, uint32_t callback, const struct vgs_copy_in_place *device, bool to_host,
                             struct vgs_object **made) {
   struct vgs_object *graph = vgs_object_create(VGW_KIND_GRAPH, 0);
@@ -41,7 +41,7 @@ static void drop_halves(struct vgs_object *graph) {
   vgs_send_cuGraphDestroy(id, false);
 }
 
-/* The node's work, and a graph of it; the caller must destroy both. */
+/* Make the node's work, and the graph of its two halves; the caller must destroy both. */
 static CUresult prepare(uint32_t context, const struct vgs_captured_copy *copy, struct vgs_work **work,
                         struct vgs_object **halves) {
   struct vgs_copy_in_place device;

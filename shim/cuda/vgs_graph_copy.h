@@ -5,10 +5,10 @@
 #include "vgs_copy_box.h"
 #include "vgs_objects.h"
 
-/* What cuGraphMemcpyNodeGetParams returns of a node from now on. */
+/* Set what cuGraphMemcpyNodeGetParams returns for a node. */
 void vgs_graph_copy_set(struct vgs_graph_node *node, const CUDA_MEMCPY3D *params);
 
-/* Arrays in a worker's answer become the program's. */
+/* Replace the arrays in a worker's answer by the program's handles. */
 CUresult vgs_copy_find_arrays(CUDA_MEMCPY3D *copy);
 
 /* Change the parameters of a node. NOT_SUPPORTED: the old or the new copy needs a host function of the client. */

@@ -1,4 +1,4 @@
-/* Kernel nodes: their parameters, checked and packed as a launch's are, and kept for the functions that ask. */
+/* Kernel nodes: their parameters, checked and packed like a launch's, and kept for the functions that query them. */
 #include "vgs_graph_kernel.h"
 #include "vgs_api.h"
 #include "vgs_graph.h"
@@ -117,7 +117,7 @@ CUresult vgs_cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARA
   return CUDA_SUCCESS;
 }
 
-/* The older parameters end before what names a kernel by CUkernel. */
+/* The older struct ends before the fields that name a kernel by CUkernel. */
 static CUDA_KERNEL_NODE_PARAMS_v2 widen(const CUDA_KERNEL_NODE_PARAMS_v1 *p) {
   CUDA_KERNEL_NODE_PARAMS_v2 wide = {0};
   memcpy(&wide, p, sizeof *p);

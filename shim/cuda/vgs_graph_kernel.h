@@ -11,10 +11,10 @@ struct vgs_node_kernel {
 #define VGS_NODE_KERNEL __attribute__((cleanup(vgs_node_kernel_fini))) struct vgs_node_kernel
 void vgs_node_kernel_fini(struct vgs_node_kernel *kernel);
 
-/* Check and pack. Errors: as a launch's. */
+/* Check the parameters and pack them. Errors: as for a launch. */
 CUresult vgs_node_kernel_pack(struct vgs_node_kernel *kernel, const CUDA_KERNEL_NODE_PARAMS_v2 *params);
 
-/* What cuGraphKernelNodeGetParams returns for the node from now on. Takes ownership of the packed parameters. */
+/* Set what cuGraphKernelNodeGetParams returns for the node. Takes ownership of the packed parameters. */
 void vgs_node_kernel_set(struct vgs_graph_node *node, const CUDA_KERNEL_NODE_PARAMS_v2 *params,
                          struct vgs_node_kernel *kernel);
 

@@ -10,7 +10,7 @@
 
 enum { LOCATION_DEVICE = 1, ALLOCATION_PINNED = 1 };
 
-/* To the worker's number of a device, or from it. */
+/* Translate a location's device to the worker's number, or back. */
 static bool translate(CUmemLocation *location, CUdevice (*number)(CUdevice)) {
   bool known = location->type == LOCATION_DEVICE && (number == vgs_device_of_wire || vgs_device(location->id));
   if (known)
@@ -22,7 +22,7 @@ CUresult vgs_node_memory_check(struct vgs_node_memory *memory, const CUDA_MEM_AL
   if (!p || p->poolProps.allocType != ALLOCATION_PINNED || (p->accessDescCount && !p->accessDescs) ||
       p->accessDescCount > VGS_NODE_ACCESS_MAX)
     return CUDA_ERROR_INVALID_VALUE;
-  if (p->poolProps.handleTypes) /* what graphs allocate is not shared, says the manual */
+  if (p->poolProps.handleTypes) /* the manual: what graphs allocate is not shared */
     return CUDA_ERROR_NOT_SUPPORTED;
   memory->params = *p;
   if (!translate(&memory->params.poolProps.location, vgs_device_wire))

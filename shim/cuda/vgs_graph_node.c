@@ -1,5 +1,5 @@
-/* Nodes of graphs: added one by one, or named once a captured graph's are asked for. Each lives as long as its graph.
- * Kernels: vgs_graph_kernel.c. Copies: vgs_graph_copy.c. Host functions and child graphs: vgs_graph_part.c. */
+/* Nodes: added one by one, or given handles when the program asks for those of a captured graph. They live as long as
+ * the graph. Kernels: vgs_graph_kernel.c. Copies: vgs_graph_copy.c. Host functions, child graphs: vgs_graph_part.c. */
 #include "vgs_graph_node.h"
 #include "vgs_api.h"
 #include "vgs_enter.h"
@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NODES_MAX = VGW_PIECE_NBYTES / sizeof(uint32_t) }; /* that one record can name */
+enum { NODES_MAX = VGW_PIECE_NBYTES / sizeof(uint32_t) }; /* nodes that one record can name */
 
-/* Room for one handle more. */
+/* Make room for `more` handles. */
 static bool make_room(struct vgs_graph *graph, uint32_t more) {
   if (graph->count + more <= graph->capacity)
     return true;
@@ -150,7 +150,7 @@ CUresult vgs_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNode
   }
   if (nodes) {
     size_t room = *numNodes;
-    for (size_t i = 0; i < room; i++) /* beyond the last: NULL, says the manual */
+    for (size_t i = 0; i < room; i++) /* the manual: NULL beyond the last */
       nodes[i] = i < count ? graph->nodes[i] : NULL;
     count = room < count ? room : count;
   }

@@ -7,14 +7,14 @@
 /* Wire id of the context that a node's parameters name; NULL: the current one. */
 CUresult vgs_graph_context_id(CUcontext ctx, uint32_t *id);
 
-/* Edge data that is all 0 says nothing. In a capture other data is not offered. */
+/* Edge data that is all 0 has no effect. Other edge data is not supported in a capture. */
 bool vgs_edges_have_data(const CUgraphEdgeData *data, size_t count);
 CUresult vgs_graph_check_edges(const CUgraphEdgeData *data, size_t count);
 
 /* Create handles for those nodes of a graph that have none yet. */
 CUresult vgs_graph_name_nodes(struct vgs_graph *graph);
 
-/* The object of a node that is about to be added (NULL: out of memory), and its entry among its graph's. */
+/* Create the object of a node that is about to be added (NULL: out of memory); add it to its graph's nodes. */
 struct vgs_graph_node *vgs_graph_node_create(struct vgs_graph *graph);
 void vgs_graph_node_add(struct vgs_graph *graph, struct vgs_graph_node *node);
 

@@ -43,7 +43,7 @@ CUresult vgs_graph_set_work(struct vgs_graph_node *node, struct vgs_work **work)
   bool kept = graph && vgs_works_add(&vgs_graph_outermost(graph)->works, *work, node->object.id, &old);
   if (!kept)
     *work = NULL;        /* keep it: the worker's node refers to it */
-  vgs_works_clear(&old); /* graphs made executable keep it for themselves */
+  vgs_works_clear(&old); /* executable graphs have their own references */
   return kept ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -11,12 +11,12 @@ struct vgs_graph *vgs_graph_outermost(struct vgs_graph *graph);
  * released, because its launches cannot be waited for. */
 bool vgs_graph_exec_clear_works(struct vgs_graph_exec *exec, struct vgs_works *works);
 
-/* The object of a graph that is about to be made from another one, with the works that the other keeps. NULL: out of
- * memory. */
+/* The object of a graph that is about to be made as a clone, with references to the works that the original graph
+ * keeps. NULL: out of memory. */
 struct vgs_graph *vgs_graph_create_clone(struct vgs_graph *original);
 
-/* The object of a node that is about to be added, with a host function, or with a graph inside, whose works its graph
- * keeps from now on; NULL: out of memory. */
+/* The object of a node that is about to be added: with a host function, or with a graph inside. The node's graph keeps
+ * the works from now on; NULL: out of memory. */
 struct vgs_graph_node *vgs_graph_node_create_with(struct vgs_graph *graph, struct vgs_work *work);
 struct vgs_graph_node *vgs_graph_node_create_child(struct vgs_graph *graph, struct vgs_graph *child);
 
@@ -26,8 +26,8 @@ void vgs_graph_remove_child(struct vgs_graph *graph, const struct vgs_graph_node
 /* Work for a host node's parameters. */
 CUresult vgs_graph_work(const CUDA_HOST_NODE_PARAMS *params, struct vgs_work **work);
 
-/* A node has other work, or another graph, from now on: in its graph, or in an executable one. On success what is kept
- * is no longer the caller's. OUT_OF_MEMORY: nobody keeps it, and it is never freed, for the node has it. */
+/* Replace a node's work or inner graph, in its graph or in an executable graph, which takes its own references.
+ * OUT_OF_MEMORY: the caller's references are taken and never dropped, because the worker's node uses the works. */
 CUresult vgs_graph_set_work(struct vgs_graph_node *node, struct vgs_work **work);
 CUresult vgs_graph_exec_set_work(struct vgs_graph_exec *exec, const struct vgs_graph_node *node,
                                  struct vgs_work **work);

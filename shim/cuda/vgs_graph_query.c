@@ -138,7 +138,7 @@ CUresult vgs_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
   }
 }
 
-/* --- in words --- */
+/* --- text form --- */
 
 static void print_node(FILE *file, CUgraphNode node) {
   static const char *const types[] = {"kernel",
@@ -171,7 +171,7 @@ static void print_node(FILE *file, CUgraphNode node) {
 }
 
 CUresult vgs_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags) {
-  (void)flags; /* how much is said of each node */
+  (void)flags; /* how much detail each node gets */
   struct vgs_graph *graph = vgs_graph_find(hGraph);
   if (!graph || !path)
     return CUDA_ERROR_INVALID_VALUE;

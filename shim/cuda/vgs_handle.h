@@ -32,7 +32,7 @@ void vgs_object_set_types(const struct vgs_object_type types[VGW_KIND_COUNT]);
 /* A new object, zeroed behind its header, with the next id of its kind. NULL: out of memory or ids. */
 void *vgs_object_create(enum vgw_kind kind, uint32_t context_id);
 
-/* Take an id of the kind without an object: for objects that get a new life under a handle they keep. 0: none left. */
+/* Reserve an id of the kind without an object, for an object that gets a new id under the same handle. 0: none left. */
 uint32_t vgs_object_reserve_id(enum vgw_kind kind);
 
 /* The live object behind a handle, or NULL for anything else. */
@@ -61,7 +61,7 @@ void *vgs_object_at(enum vgw_kind kind, uint32_t id);
 /* The ids of an array of handles, malloc'ed. Returns `wrong` when one is not a handle of the kind. */
 CUresult vgs_handle_ids(enum vgw_kind kind, const void *const *handles, size_t count, CUresult wrong, uint32_t **ids);
 
-/* For arrays that generated functions make. */
+/* Frees an array that a generated function made when its variable goes out of scope. */
 #define VGS_FREED __attribute__((cleanup(vgs_free_array)))
 void vgs_free_array(void *array);
 

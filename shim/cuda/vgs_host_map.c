@@ -55,7 +55,7 @@ static CUresult map_memfd(uint64_t nbytes, void **memory) {
   void *mapped =
       mmap((void *)(uintptr_t)address, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
   if (mapped == MAP_FAILED && errno == EEXIST)
-    result = CUDA_ERROR_INVALID_VALUE; /* as the worker answers */
+    result = CUDA_ERROR_INVALID_VALUE; /* as the worker answers if the address is occupied */
   if (mapped != MAP_FAILED && (uintptr_t)mapped == address)
     result = vgs_send_vgpuHostMap(address, nbytes, fd);
   if (result && mapped != MAP_FAILED)

@@ -28,7 +28,7 @@ static CUresult refuse(const char *why) {
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* The file that the pages are, or have become. -1: *result says why not. */
+/* Open the file of the pages; private pages are moved into one. -1: *result says why not. */
 static int open_file(const struct vgs_pages *pages, uint64_t begin, uint64_t end, CUresult *result) {
   int fd = -1;
   if (pages->kind == VGS_PAGES_FILE) {
@@ -42,7 +42,7 @@ static int open_file(const struct vgs_pages *pages, uint64_t begin, uint64_t end
                        "moved, is not to be had");
     else if (fd < 0)
       *result = CUDA_ERROR_OUT_OF_MEMORY;
-  } else if (pages->kind == VGS_PAGES_STACK) /* shared, it would be a forked child's stack, too */
+  } else if (pages->kind == VGS_PAGES_STACK) /* a shared stack would also be a forked child's stack */
     *result = refuse("a variable on a stack cannot be mapped for the device: allocate it (cuMemHostAlloc, malloc)");
   else
     *result = refuse("only private anonymous memory and shared files can be mapped for the device");
@@ -113,7 +113,7 @@ CUresult vgs_cuMemHostUnregister(void *p) {
     return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   if (!range.device_address)
     return vgs_wait_context(); /* the program may unmap the memory as soon as this returns */
-  CUresult result = vgs_send_vgpuHostUnmap(page_floor(range.device_address)); /* waits, too */
+  CUresult result = vgs_send_vgpuHostUnmap(page_floor(range.device_address)); /* this call waits, too */
   move_back(page_floor(range.base), page_ceiling(range.base + range.nbytes));
   return result;
 }

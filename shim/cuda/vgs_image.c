@@ -50,7 +50,7 @@ static CUresult add_container(struct vgs_image *image, const void *data) {
   return add(image, data, container.header_nbytes + container.nbytes);
 }
 
-/* The end of the last table: in a cubin the program headers come last, so section headers alone would cut it short. */
+/* The image ends with its last table: in a cubin these are the program headers, after the section headers. */
 static CUresult add_elf(struct vgs_image *image, const uint8_t *elf) {
   uint64_t program_offset, section_offset;
   uint16_t entry[4]; /* program header size and count, section header size and count */
@@ -114,7 +114,7 @@ CUresult vgs_image_send_as(const struct vgs_image *image, uint32_t id) {
   return CUDA_SUCCESS;
 }
 
-/* Whether the host has the image already: then it is in place under `id`. */
+/* Offer the image by its digest. *known: the host has it already, and it is in place under `id`. */
 static CUresult offer(const struct vgs_image *image, uint32_t id, bool *known) {
   uint64_t name[VGS_DIGEST_NBYTES / 8];
   int answer = 0;
@@ -171,7 +171,7 @@ CUresult vgs_image_read_file(const char *path, void **data, uint64_t *nbytes) {
     return CUDA_ERROR_FILE_NOT_FOUND;
   }
   size_t capacity = (size_t)status.st_size + 64,
-         used = 0; /* zeros after the end: PTX wants a NUL, headers are read whole */
+         used = 0; /* 64 zeros follow the text: PTX needs a NUL, headers are read whole */
   char *text = calloc(1, capacity);
   ssize_t got = text ? 1 : 0;
   while (text && used < (size_t)status.st_size && got > 0) {

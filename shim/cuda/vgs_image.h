@@ -38,14 +38,14 @@ static inline void vgs_image_destroy_held(const uint32_t *id) {
     vgs_image_destroy(*id);
 }
 
-/* Measure, upload, call `load` with the image's id, drop. */
+/* Measure, upload, call `load` with the image's id, and drop the image. */
 CUresult vgs_image_with(const void *data, CUresult (*load)(uint32_t object_id, uint32_t image_id), uint32_t object_id);
 
-/* Ids in a row, for a link. */
+/* Reserve consecutive image ids, for a link. Returns the first. */
 uint32_t vgs_image_reserve(uint32_t count);
 CUresult vgs_image_send_as(const struct vgs_image *image, uint32_t id);
 
-/* A whole file of the client's, terminated by NUL. 0, FILE_NOT_FOUND, OUT_OF_MEMORY. */
+/* Read a whole file of the client and terminate it by NUL. 0, FILE_NOT_FOUND, OUT_OF_MEMORY. */
 CUresult vgs_image_read_file(const char *path, void **data, uint64_t *nbytes);
 /* The same for a file that must hold one complete image; else INVALID_IMAGE. The caller frees *data. */
 CUresult vgs_image_read(const char *path, void **data);

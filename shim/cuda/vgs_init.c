@@ -55,7 +55,7 @@ static void take_output(void) {
         nbytes--;
       fwrite(text, 1, nbytes, stdout);
     }
-  } while (nbytes + 8 > OUTPUT_NBYTES); /* it was full: there may be more */
+  } while (nbytes + 8 > OUTPUT_NBYTES); /* the buffer was full: there may be more */
   fflush(stdout);
   taking = false;
   free(text);

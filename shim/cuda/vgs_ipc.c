@@ -16,7 +16,7 @@ static bool is_exportable(const struct vgs_range *range) {
   return range->kind == VGS_RANGE_DEVICE && !range->allocation;
 }
 
-/* vgpud says with the attribute whether this client has others to share with. */
+/* vgpud sets the attribute if this client has others to share with. */
 bool vgs_ipc_is_capable(const struct vgs_range *range) {
   const struct vgs_device *device = vgs_device(range->device);
   return is_exportable(range) && device && device->attributes[CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED] == 1;
@@ -38,7 +38,7 @@ CUresult vgs_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, un
   if (result)
     return result;
   struct vgs_range range = {.base = base, .nbytes = nbytes, .kind = VGS_RANGE_IMPORTED};
-  /* An address that we do not know would be refused everywhere; the driver opens the memory there again. */
+  /* Every call would refuse an unknown address. The driver would open the memory there again, so there is no retry. */
   bool claimed = vgs_claim(base, nbytes);
   if (!claimed)
     vgs_log(VGS_LOG_INFO, "an allocation opened by a handle, at %#llx, lies over memory of this process: refused",

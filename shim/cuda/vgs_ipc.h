@@ -8,7 +8,7 @@
 /* Whether cuIpcGetMemHandle takes an address of this range. */
 bool vgs_ipc_is_capable(const struct vgs_range *range);
 
-/* The event functions, for handles that are of no ordinary event: INVALID_HANDLE for what is none of these either. */
+/* The event functions for handles of no ordinary event: INVALID_HANDLE if it is no interprocess event either. */
 CUresult vgs_ipc_event_create(CUevent *event, unsigned int flags);
 CUresult vgs_ipc_event_destroy(CUevent event);
 CUresult vgs_ipc_event_record(CUevent event, CUstream stream, unsigned int flags);
@@ -16,7 +16,7 @@ CUresult vgs_ipc_event_wait(CUstream stream, CUevent event, unsigned int flags);
 CUresult vgs_ipc_event_query(CUevent event);
 CUresult vgs_ipc_event_synchronize(CUevent event);
 
-/* Whether an allocation of another client's was opened there. */
+/* Whether an opened allocation of another client begins at the address. */
 bool vgs_ipc_is_opened(CUdeviceptr dptr);
 
 #endif

@@ -34,7 +34,7 @@ static void fill_row(struct vgs_kernel *kernel, unsigned row, const struct vgw_k
     __atomic_store_n(&kernel->attributes[row][i], description->attributes[i], __ATOMIC_RELAXED);
 }
 
-/* Copy a kernel's first description, if it makes sense; it serves each device until that one's own is known. */
+/* Copy a kernel's first description, if it makes sense; it serves every device until the device's own is known. */
 static CUresult accept(struct vgs_kernel *kernel, const struct vgw_kernel_description *description) {
   enum { PARAMS_MAX = (DESCRIPTION_NBYTES - sizeof *description) / sizeof(struct vgw_param) };
   if (description->param_count > PARAMS_MAX || description->param_nbytes > 32768)
@@ -65,7 +65,7 @@ CUresult vgs_kernel_describe(struct vgs_kernel *kernel) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   if (kernel->missing)
     return kernel->missing;
-  const struct vgs_context *context = vgs_context_current(); /* the worker describes it there */
+  const struct vgs_context *context = vgs_context_current(); /* the worker describes the kernel in this context */
   unsigned row = vgs_kernel_row(kernel, context ? context->device : 0);
   uint64_t bit = 1ull << row;
   if (__atomic_load_n(&kernel->described, __ATOMIC_ACQUIRE) & bit)
@@ -92,7 +92,7 @@ CUresult vgs_kernel_describe(struct vgs_kernel *kernel) {
 
 enum { REFUSAL_NBYTES = 1024 };
 
-/* Why a kernel cannot run; `effect` is what that leads to, or "". */
+/* Write why a kernel cannot run; `effect`: the consequence, or "". */
 static void describe_refusal(const struct vgs_kernel *kernel, CUresult result, const char *effect, char *text) {
   snprintf(text, REFUSAL_NBYTES, "kernel %.300s cannot run (%d)%s: %s", kernel->name, (int)result, effect,
            kernel->reason ? kernel->reason : "its image was refused");

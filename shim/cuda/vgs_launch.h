@@ -5,7 +5,7 @@
 #include "vgs_objects.h"
 
 struct vgs_launch {
-  struct vgs_kernel *kernel; /* described */
+  struct vgs_kernel *kernel; /* its description is known */
   uint32_t grid[3], block[3], shared_nbytes;
   uint32_t stream;
   void **params, **extra;
@@ -18,7 +18,7 @@ CUresult vgs_launch_check_shape(const struct vgs_launch *launch);
  * kernel's parameters; it is filled, or *given set to the program's own. */
 CUresult vgs_launch_pack_params(const struct vgs_launch *launch, char *block, const void **given);
 
-/* Read CUDA_LAUNCH_BLOCKING. By cuInit. */
+/* Read CUDA_LAUNCH_BLOCKING; called by cuInit. */
 void vgs_launch_configure(void);
 
 #endif

@@ -33,7 +33,7 @@ CUresult vgs_library_find(CUlibrary handle, struct vgs_library **library) {
   return *library ? vgs_library_ready(*library) : CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* Why the load failed, malloc'ed; the first kernel that is asked for knows. Takes ownership of `reason`. */
+/* Why the load failed, malloc'ed: the first request stores it, later ones copy it. Takes ownership of `reason`. */
 static char *reason_of(struct vgs_library *library, char *reason) {
   pthread_mutex_lock(&load_lock);
   if (reason && !library->reason)
@@ -45,8 +45,8 @@ static char *reason_of(struct vgs_library *library, char *reason) {
 }
 
 /* A runtime looks a kernel up when the program launches it, but also when it asks for attributes, and NCCL asks for
- * those of all its kernels. So an image that cannot run on a simulated device shows at the launch; attributes have its
- * error. */
+ * those of all its kernels. So an image that cannot run on a simulated device is reported at the launch; calls for
+ * attributes return the error. */
 CUresult vgs_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const char *name) {
   if (!pKernel)
     return CUDA_ERROR_INVALID_VALUE;

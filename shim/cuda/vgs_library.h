@@ -7,8 +7,8 @@
 /* Make sure that the worker has loaded the library; returns the result of the load. */
 CUresult vgs_library_ready(struct vgs_library *library);
 
-/* Called before it is unloaded, so that no thread loads it any more. False: the worker never had it; the object has
- * been destroyed. */
+/* Called before a library is unloaded, so that no thread loads it any more. False: the worker never had the library;
+ * its object has been destroyed. */
 bool vgs_library_end(struct vgs_library *library);
 
 /* The library of a handle, loaded in the worker. */

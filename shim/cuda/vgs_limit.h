@@ -4,10 +4,10 @@
 
 #include "vgs_objects.h"
 
-/* The context's life ends: its next one begins with the device's own limits. */
+/* Forget a context's limits when it ends: its next life begins with the device's own limits. */
 void vgs_limit_reset(struct vgs_context *context);
 
-/* INVALID_VALUE; UNSUPPORTED_LIMIT, as the device answers. */
+/* Returns INVALID_VALUE or UNSUPPORTED_LIMIT as the device does. */
 CUresult vgs_limit_check(int limit);
 
 /* The current context's limit, if it is known. Else `asked_at` is to be passed with the worker's answer. */

@@ -18,14 +18,14 @@ CUresult vgs_cuLinkCreate_v2(unsigned int numOptions, int *options, void **optio
   if (!link)
     return CUDA_ERROR_OUT_OF_MEMORY;
   link->last = &link->inputs;
-  link->option_count = numOptions; /* they must stay until the link is destroyed, says the manual of their outputs */
+  link->option_count = numOptions; /* the manual: their outputs must stay until the link is destroyed */
   link->options = options;
   link->option_values = optionValues;
   *stateOut = vgs_object_handle(link);
   return CUDA_SUCCESS;
 }
 
-/* Cheap checks at once; whether it compiles is found when the link is completed. */
+/* Cheap checks only: whether the input compiles is known when the link is completed. */
 static CUresult check_input(int type, const void *data, size_t nbytes) {
   const char *text = data;
   if (type == INPUT_PTX) {

@@ -34,7 +34,7 @@ void vgs_logs_add(const char *text) {
   for (struct entry *entry = entries; entry && number < CALLED_MAX; entry = entry->next)
     called[number++] = *entry;
   pthread_mutex_unlock(&lock);
-  for (unsigned i = 0; i < number; i++) /* it may register or unregister others */
+  for (unsigned i = 0; i < number; i++) /* unlocked: a callback may register or unregister others */
     called[i].callback(called[i].data, LEVEL_ERROR, message, strlen(message));
 }
 

@@ -96,7 +96,7 @@ static CUresult place(CUdeviceptr *address, size_t *nbytes, uint32_t library, co
       vgs_range_unmap(&range);
     }
   }
-  /* The driver chose the address itself, in memory that this process does not share: it gets a copy. */
+  /* The driver chose an address in memory that this process does not share: the variable is mirrored. */
   if (!result && !vgs_range_find(placed, &range))
     result = vgs_mirror_add(placed, size, library);
   if (!result) {
@@ -169,7 +169,7 @@ CUresult vgs_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, int advice, CUmemL
   CUresult result = located ? device_of(location, &device) : CUDA_SUCCESS;
   if (result)
     return result;
-  uint64_t bit = device < DEVICE_CPU ? 0 : 1ull << (device + 1); /* the CPU's is the first */
+  uint64_t bit = device < DEVICE_CPU ? 0 : 1ull << (device + 1); /* the CPU's bit is the first */
   switch (advice) {
   case SET_READ_MOSTLY:
   case UNSET_READ_MOSTLY:

@@ -105,8 +105,8 @@ CUresult vgs_cuPointerGetAttribute(void *data, int attribute, CUdeviceptr ptr) {
   return result;
 }
 
-/* The plural form never fails for an address: what does not apply is 0 (oracle; cudart asks it of any pointer), and the
- * ordinal of no device is -2. */
+/* This form never fails for an address: attributes that do not apply are 0 (oracle; cudart calls it for any pointer),
+ * and the ordinal of no device is -2. */
 CUresult vgs_cuPointerGetAttributes(unsigned int numAttributes, int *attributes, void **data, CUdeviceptr ptr) {
   struct vgs_range range;
   if (!numAttributes || !attributes || !data)

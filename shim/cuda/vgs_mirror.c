@@ -25,7 +25,7 @@ struct mirror {
 
 int vgs_mirrors;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct mirror *mirrors;        /* under `lock`, as what follows */
+static struct mirror *mirrors;        /* `lock` protects this and the next line */
 static uint64_t launches, fetched_at; /* number of launches, and that number at the last fetch for all streams */
 
 static bool is_live(const struct mirror *m) { return m->library && m->epoch == vgs_session_epoch(); }
@@ -45,7 +45,7 @@ static bool map_pages_locked(uint64_t base, uint64_t nbytes) {
     void *wanted = (void *)(uintptr_t)page;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS;
     void *got = mmap(wanted, PAGE_NBYTES, PROT_READ | PROT_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0);
-    if (got == MAP_FAILED && errno == EEXIST) /* the claim's own, which is no memory */
+    if (got == MAP_FAILED && errno == EEXIST) /* the claim, which has no memory behind it */
       got = mmap(wanted, PAGE_NBYTES, PROT_READ | PROT_WRITE, flags | MAP_FIXED, -1, 0);
     if (got != wanted)
       return false;
@@ -160,7 +160,7 @@ CUresult vgs_mirror_after(CUresult waited, uint32_t stream, bool all) {
   pthread_mutex_lock(&lock);
   uint64_t seen = launches;
   CUresult result = seen == fetched_at ? CUDA_SUCCESS : fetch_locked(stream);
-  if (result == CUDA_ERROR_INVALID_HANDLE && stream) /* an event's stream that is destroyed */
+  if (result == CUDA_ERROR_INVALID_HANDLE && stream) /* the event's stream has been destroyed */
     result = fetch_locked(0);
   if (!result && all)
     fetched_at = seen;

@@ -23,7 +23,7 @@ CUresult vgs_mirror_flush(uint32_t stream);
 /* Called after a wait, whose result is passed on: fetch the kernels' changes; `all`: the wait was for all streams. */
 CUresult vgs_mirror_after(CUresult waited, uint32_t stream, bool all);
 
-/* Before the program's copy of [address, address + nbytes) is read for it. */
+/* Called before a copy reads [address, address + nbytes): fetch the changes if a mirrored variable is there. */
 CUresult vgs_mirror_before_read(uint64_t address, uint64_t nbytes, uint32_t stream);
 
 void vgs_mirror_fini(void);

@@ -11,7 +11,7 @@
 
 static struct vgs_module *find(CUmodule module) { return vgs_object_find(VGW_KIND_MODULE, module); }
 
-/* JIT options are hints but for the log buffers. */
+/* JIT options other than the log buffers are only hints. */
 CUresult vgs_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions, int *options,
                                 void **optionValues) {
   if (numOptions && (!options || !optionValues))

@@ -45,7 +45,7 @@ static void context_fini(void *object) {
 
 static void graph_exec_fini(void *object) { vgs_works_clear(&((struct vgs_graph_exec *)object)->works); }
 
-/* cuGraphDestroy destroys its nodes' objects: here the locks of other kinds cannot be taken. */
+/* cuGraphDestroy destroys the nodes' objects, because the locks of other kinds cannot be taken here. */
 static void graph_fini(void *object) {
   struct vgs_graph *graph = object;
   free(graph->nodes);

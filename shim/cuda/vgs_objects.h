@@ -23,7 +23,7 @@ struct vgs_context {
   bool primary;
   int active;           /* atomic; a primary context keeps its handle while it is not */
   uint32_t wire_id;     /* its id on the wire; a primary context gets a new one when it is retained again */
-  uint32_t profiled_id; /* atomic; the wire_id of the life that a profiler was told of */
+  uint32_t profiled_id; /* atomic; the wire_id that was last reported to a profiler */
   uint32_t flags;
   uint32_t users; /* cuCtxAttach */
   uint64_t unique_id;
@@ -36,7 +36,7 @@ struct vgs_context {
   struct vgs_cls_entry *cls;     /* under the CLS lock of vgs_context.c */
 };
 
-/* A green context, and the context that stands for it, once somebody has asked. */
+/* A green context, and the context that stands for it once the program has asked for one. */
 struct vgs_green {
   struct vgs_object object;
   CUdevice device;
@@ -65,7 +65,7 @@ struct vgs_event {
   uint64_t entry;           /* atomic; that stream's last touch then (vgs_progress.h), 0 if it is not known */
 };
 
-/* An interprocess event: its state is the worker's. */
+/* An interprocess event: the worker has its state. */
 struct vgs_ipc_event {
   struct vgs_object object;
 };
@@ -77,10 +77,10 @@ struct vgs_module {
 
 struct vgs_library {
   struct vgs_object object;
-  const void *pending; /* the program's image, not uploaded yet (lazy loading, preserved binary); under `lock` */
+  const void *pending; /* the program's image, not uploaded yet (lazy loading, preserved binary); under load_lock */
   uint64_t pending_nbytes;
   CUresult loaded; /* result of the load; meaningful when nothing is pending */
-  char *reason;    /* of a failed load, if a kernel was asked for first; under `lock` */
+  char *reason;    /* why the load failed, if a request for a kernel caused it; under load_lock */
 };
 
 /* A module's function or a library's kernel: the same thing to launch. */
@@ -88,11 +88,11 @@ struct vgs_kernel {
   struct vgs_object object;
   uint32_t owner_id; /* module or library */
   char *name;
-  CUresult missing;   /* why its image cannot run on this simulated device: the worker does not know it; 0: it can */
-  char *reason;       /* in words, NULL: not known */
-  uint64_t described; /* atomic: by row of attributes, whether it is as the device has it. 0: params are not valid */
+  CUresult missing;   /* why the image cannot run on this simulated device: the worker has no such kernel; 0: it can */
+  char *reason;       /* `missing` in words; NULL: not known */
+  uint64_t described; /* atomic; a bit for each row that has the device's own attributes. 0: params are not valid */
   int launched;       /* atomic; a launch has succeeded, so the image is known to be loadable: later ones are queued */
-  /* Atomic. INT32_MIN: INVALID_VALUE. Of a library's kernel a row for each device, of a function one. */
+  /* Atomic. INT32_MIN: INVALID_VALUE. A library's kernel has a row for each device, a function has one row. */
   int (*attributes)[VGW_FUNC_ATTRIBUTE_COUNT];
   uint32_t param_count, param_nbytes;
   struct vgw_param *params;
@@ -101,7 +101,7 @@ struct vgs_kernel {
 struct vgs_pool {
   struct vgs_object object;
   CUdevice device;
-  bool imported; /* another process's: it gives no memory, and `device` is not known */
+  bool imported; /* from another process: it cannot allocate, and `device` is not known */
 };
 
 struct vgs_graph {
@@ -109,9 +109,9 @@ struct vgs_graph {
   CUgraphNode *nodes; /* handles of all its nodes, in the order they were added */
   uint32_t count, capacity;
   bool growing;           /* a capture adds nodes to it */
-  bool unnamed;           /* its nodes have no handles yet: captured, a clone, inside a node */
-  CUgraph owner;          /* whose node it lies in; NULL: none */
-  struct vgs_works works; /* those of graphs inside are with the outermost */
+  bool unnamed;           /* its nodes have no handles yet: a captured graph, a clone, or a graph inside a node */
+  CUgraph owner;          /* the graph whose node it lies in; NULL: none */
+  struct vgs_works works; /* the outermost graph also keeps the works of the graphs inside it */
 };
 
 struct vgs_graph_exec {
@@ -123,8 +123,8 @@ struct vgs_graph_exec {
 
 struct vgs_graph_node {
   struct vgs_object object;
-  CUgraph graph;                     /* it belongs to */
-  CUgraph inside;                    /* of a child graph's node; NULL: nobody has asked for it */
+  CUgraph graph;                     /* the graph that the node belongs to */
+  CUgraph inside;                    /* the graph inside a child graph's node; NULL: not asked for yet */
   bool in_halves;                    /* a copy node that is a child graph in the worker */
   CUDA_KERNEL_NODE_PARAMS_v2 params; /* of a kernel node, for GetParams: they point at `pointers` and `block` */
   void **pointers;                   /* NULL: not known here */

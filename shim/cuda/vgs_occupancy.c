@@ -1,6 +1,6 @@
-/* Occupancy. The worker's answer for a kernel, block size and shared memory never changes while the kernel's attributes
- * do not, but each is asked at most a few times per kernel by the frameworks seen, so it is asked of the worker each
- * time. */
+/* Occupancy. The worker's answer for a kernel, block size and shared memory never changes while the kernel's
+ * attributes do not, but known frameworks ask for each answer at most a few times per kernel, so every call asks the
+ * worker. */
 #include "vgs_api.h"
 #include "vgs_device.h"
 #include "vgs_enter.h"

@@ -107,7 +107,7 @@ static int find_open(const struct vgs_pages *pages) {
 }
 
 static int open_path(const char *path, const struct vgs_pages *pages) {
-  struct stat st; /* opening a device or a pipe may do something */
+  struct stat st; /* opening a device or a pipe may have side effects */
   if (stat(path, &st) || !S_ISREG(st.st_mode))
     return -1;
   int fd = open(path, (pages->writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);

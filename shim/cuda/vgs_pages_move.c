@@ -44,8 +44,8 @@ static bool is_own(uint64_t begin, uint64_t end) {
   return false;
 }
 
-/* A userfaultfd for the pages; -1. Without the right to hold back the kernel's own accesses, a system call of another
- * thread on these pages fails with EFAULT meanwhile; loads and stores wait in either case. */
+/* A userfaultfd for the pages; -1: not available. Without the right to block the kernel's own accesses, a system call
+ * of another thread on these pages fails with EFAULT meanwhile; loads and stores wait in either case. */
 static int hold(uint64_t begin, uint64_t nbytes, uint64_t mode, uint64_t features) {
   struct uffdio_api api = {.api = UFFD_API, .features = features};
   struct uffdio_register range = {.range = {begin, nbytes}, .mode = mode};
@@ -143,7 +143,7 @@ void vgs_pages_move_back(uint64_t begin, uint64_t end) {
     struct uffdio_writeprotect protect = {.range = {begin, nbytes}, .mode = UFFDIO_WRITEPROTECT_MODE_WP};
     held = hold(begin, nbytes, UFFDIO_REGISTER_MODE_WP, UFFD_FEATURE_PAGEFAULT_FLAG_WP | FEATURE_WRITE_PROTECTS_SHARED);
     if (held < 0)
-      return; /* shared memory does */
+      return; /* the pages may stay shared */
     if (ioctl(held, UFFDIO_WRITEPROTECT, &protect)) {
       close(held);
       return;

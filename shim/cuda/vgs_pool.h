@@ -12,7 +12,7 @@ bool vgs_pool_is_default(const struct vgs_pool *pool);
  */
 enum vgs_range_kind vgs_pool_range_kind(const struct vgs_stream *stream);
 
-/* What cuDeviceGetMemPool answers from now on. */
+/* Set the pool that cuDeviceGetMemPool returns. */
 void vgs_pool_set_current(CUdevice device, CUmemoryPool pool);
 
 #endif

@@ -1,4 +1,4 @@
-/* Pools as descriptors, as physical memory is (vgs_share.c). */
+/* Pools as descriptors, like physical memory (vgs_share.c). */
 #include "vgs_pool_share.h"
 #include "vgs_api.h"
 #include "vgs_device.h"
@@ -9,7 +9,7 @@
 
 static const char POOL[16] = "vgpu pool";
 
-/* vgpud says with the attribute whether this client has others to share with. */
+/* vgpud sets the attribute if this client has others to share with. */
 bool vgs_pool_types_are_offered(const CUmemPoolProps *props) {
   const struct vgs_device *device = vgs_device(props->location.id);
   int offered = device ? device->attributes[CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES] : 0;

@@ -5,7 +5,7 @@
 #include "vgw_cuda.h"
 #include <stdbool.h>
 
-/* Whether a pool of these properties can be shared as they ask. */
+/* Whether the handle types that these properties request are offered. */
 bool vgs_pool_types_are_offered(const CUmemPoolProps *props);
 
 #endif

@@ -59,7 +59,7 @@ static CUresult release_module(const void *image) {
 
 static slot cudart_interface[13];
 
-/* --- TOOLS_RT_CB_HOOKS: flags that tools set; no tool does here, so they stay zero --- */
+/* --- TOOLS_RT_CB_HOOKS: flags that tools set; no tool sets them here, so they stay zero --- */
 
 enum { RUNTIME_CALLBACKS = 4096, RESOURCE_CALLBACKS = 64 };
 
@@ -197,7 +197,7 @@ static int module_functions_each(CUcontext context, CUmodule module, void (*each
 
 static slot module_functions[99];
 
-/* --- INTEGRITY_CHECK: that the library is the one the runtime found, by values only the process itself has --- */
+/* --- INTEGRITY_CHECK: proves that this is the library the runtime found, by values only the process knows --- */
 
 struct __attribute__((packed)) integrity_device {
   uint8_t uuid[16];

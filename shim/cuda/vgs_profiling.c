@@ -1,4 +1,4 @@
-/* libcuda's side of profiling: see vgs_profiling.h. What a record says is put together by libcupti. */
+/* libcuda's side of profiling: see vgs_profiling.h. libcupti assembles the contents of records. */
 #include "vgs_profiling.h"
 #include "vgs_api.h"
 #include "vgs_capture.h"
@@ -16,7 +16,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Ids of streams as profilers know them: the legacy stream's is NVIDIA's. */
+/* Ids of streams as profilers know them: the legacy stream has the same id as in NVIDIA's driver. */
 enum { LEGACY_STREAM_ID = 7, FIRST_STREAM_ID = 12 };
 
 int vgs_profiling_state;
@@ -79,7 +79,7 @@ static CUresult take(struct vgw_activity *activities, size_t capacity, size_t *c
     return result;
   memset(activities, 0, capacity * sizeof *activities);
   result = vgs_send_vgpuActivityTake(capacity * sizeof *activities, activities);
-  if (!result) /* every record has a correlation: the first without one is behind the last */
+  if (!result) /* every record has a correlation: an entry without one ends the list */
     for (*count = 0; *count < capacity && activities[*count].correlation; ++*count)
       continue;
   return result;

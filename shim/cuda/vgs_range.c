@@ -102,7 +102,7 @@ static CUresult add(struct vgs_range *range) {
   }
   range->opens = 1;
   while ((other = overlapping(range)) &&
-         range->kind != VGS_RANGE_REGISTERED) { /* what was there is gone: see vgs_range.h */
+         range->kind != VGS_RANGE_REGISTERED) { /* the overlapped range is stale: see vgs_range.h */
     detach(other);
     free(other);
   }

@@ -17,7 +17,7 @@ enum vgs_range_kind {
   VGS_RANGE_VARIABLE,   /* of a module or library */
   VGS_RANGE_IMPORTED,   /* cuIpcOpenMemHandle */
   VGS_RANGE_PINNED,     /* cuMemHostAlloc */
-  VGS_RANGE_MANAGED,    /* cuMemAllocManaged, managed variables: host memory as copies go */
+  VGS_RANGE_MANAGED,    /* cuMemAllocManaged, managed variables: host memory for copies */
   VGS_RANGE_REGISTERED, /* cuMemHostRegister */
 };
 
@@ -41,15 +41,15 @@ struct vgs_range {
 
 static inline bool vgs_range_is_host(const struct vgs_range *range) { return range->kind >= VGS_RANGE_PINNED; }
 
-/* Fill in the current context and add. What we just allocated lies nowhere else, so ranges it overlaps are stale
- * (variables of an unloaded module, registered memory that the program unmapped) and go. The program's own memory may
- * not overlap anything. Errors: OUT_OF_MEMORY; HOST_MEMORY_ALREADY_REGISTERED. */
+/* Fill in the current context and add the range. A new allocation removes the ranges that it overlaps, which must be
+ * stale (variables of an unloaded module, registered memory that the program unmapped). Registered memory may not
+ * overlap any range. Errors: OUT_OF_MEMORY; HOST_MEMORY_ALREADY_REGISTERED. */
 CUresult vgs_range_add(struct vgs_range *range);
 
 /* An imported range may be opened several times; this drops one reference. False: there is no such range. */
 bool vgs_range_close(uint64_t base);
 
-/* Add what was just allocated. OUT_OF_MEMORY: it is not known, and would be refused everywhere. */
+/* Add a new allocation. OUT_OF_MEMORY: the range stays unknown, and every call would refuse it. */
 CUresult vgs_range_add_allocation(uint64_t base, uint64_t nbytes, enum vgs_range_kind kind);
 
 /* The bytes that rows occupy; UINT64_MAX on overflow, which no range can hold. */
@@ -58,8 +58,8 @@ static inline uint64_t vgs_rows_nbytes(uint64_t pitch, uint64_t rows) {
   return __builtin_mul_overflow(pitch, rows, &nbytes) ? UINT64_MAX : nbytes;
 }
 
-/* Remove the allocation that begins at `base`, which is about to be freed. False: there is none, of cuMemAlloc and its
- * like or of a pool. */
+/* Remove the allocation that begins at `base`, which is about to be freed. False: no allocation of cuMemAlloc, its
+ * variants or a pool begins there. */
 bool vgs_range_end(uint64_t base);
 
 /* Add a mapping of cuMemMap, which belongs to a device and outlives contexts; no context need be current. */
@@ -86,7 +86,7 @@ bool vgs_range_find(uint64_t address, struct vgs_range *found);
  * wanted, or the other way round. */
 bool vgs_range_remove(uint64_t base, bool host, struct vgs_range *removed);
 
-/* All ranges of a context, with its pinned memory unmapped; all ranges. */
+/* Remove all ranges of a context and unmap its pinned memory; remove all ranges. */
 void vgs_range_remove_context(uint32_t context_id);
 void vgs_range_remove_all(void);
 

@@ -27,7 +27,7 @@ static void keep(const char *text) {
   kept[kept_nbytes] = 0;
 }
 
-/* One line on stderr, a few for each result: a program that tries many images does not get one for each. */
+/* Log one line on stderr. Refusals are limited to TELL_MAX for each result, as a program may try many images. */
 static void tell(int result, bool ends, const char *text) {
   static unsigned char told[CODES]; /* atomic */
   bool counted = result > 0 && result < CODES && (ends || !deferring);

@@ -15,7 +15,7 @@ bool vgs_reason_is_refusal(CUresult result);
 
 /* Until vgs_reason_deferred, reasons that this thread receives are not reported: whether they matter shows later. */
 void vgs_reason_defer(void);
-/* The reasons since then, malloc'ed; NULL: none. */
+/* The reasons since vgs_reason_defer, malloc'ed; NULL: none. */
 char *vgs_reason_deferred(void);
 
 /* Report `text`, why `result` was returned; the context stays. */
@@ -24,8 +24,8 @@ void vgs_reason_report(CUresult result, const char *text);
 /* End the context with `result`, and report `text`. */
 void vgs_reason_end_context(CUresult result, const char *text);
 
-/* The log buffers among JIT options. `start` before the work, `finish` with its result: what the host said to this
- * thread meanwhile goes into the error log, and both sizes become those of the texts. `values` is written. */
+/* The log buffers among JIT options. Call `start` before the work and `finish` with its result: the host's explanations
+ * for this thread in between go into the error log, and both sizes in `values` become those of the texts. */
 void vgs_jit_log_start(void);
 void vgs_jit_log_finish(CUresult result, unsigned count, const int *options, void **values);
 

@@ -4,8 +4,8 @@
 
 #include "vgw_cuda.h"
 
-/* One or several (malloc'ed) resources in the form of the worker's driver: one that was described here is first
- * fetched. */
+/* Resolve one or several (malloc'ed) resources to the form of the worker's driver: a resource that was described here
+ * is fetched first. */
 CUresult vgs_resource_resolve(const CUdevResource *resource, CUdevResource *known);
 CUresult vgs_resources_resolve(const CUdevResource *resources, unsigned count, CUdevResource **known);
 

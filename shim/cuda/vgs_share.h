@@ -8,13 +8,13 @@
 enum { VGS_SHARE_DESCRIPTOR = 1 }; /* CUmemAllocationHandleType: POSIX file descriptor */
 enum { VGS_SHARE_TOKEN_NBYTES = 64 };
 
-/* SUCCESS for the one type of handle that is offered; else why not. */
+/* SUCCESS for the only supported type of handle; else the error to return. */
 CUresult vgs_share_check_type(int type);
 
 /* A new descriptor of a sealed file with an object's kind and token; *fd is written on success alone. */
 CUresult vgs_share_write(const char kind[16], const void *token, int *fd);
 
-/* The token of a descriptor that vgs_share_write made for an object of this kind. False: it did not. */
+/* The token of a descriptor that vgs_share_write made for an object of this kind. False: it is no such descriptor. */
 bool vgs_share_read(int fd, const char kind[16], void *token);
 
 #endif

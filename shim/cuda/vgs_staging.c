@@ -12,7 +12,7 @@
 enum {
   PIECE_LEAST = 64 << 10,
   HELPED_NBYTES = 2 << 20, /* waking a thread takes as long as copying a few hundred KiB */
-  PATIENCE = 4000          /* looks at a word before a helper naps, or the caller asks the worker */
+  PATIENCE = 4000          /* polls of a word before a helper naps, or the caller asks the worker */
 };
 
 /* A copy under way. Piece p uses slot p % VGS_SLOTS. */
@@ -42,7 +42,7 @@ static bool device_done(const struct transfer *t, uint32_t value, uint32_t slot)
   return LOAD(*vgs_area_flag(t->area, slot)) == value;
 }
 
-/* Whether piece `p` can be copied: its slot is free, or it has arrived in it. */
+/* Whether piece `p` can be copied: its slot is free (to the device), or the piece has arrived in it (to the host). */
 static bool is_ready(const struct transfer *t, uint32_t p) {
   uint32_t slot = p % VGS_SLOTS;
   if (t->copy->to_host)
@@ -80,13 +80,13 @@ static void help(void *argument) {
   }
 }
 
-/* Tell the device of the next piece, if its slot allows. */
+/* Enqueue the device's copy of the next piece, if the state of its slot allows it. */
 static CUresult issue(struct transfer *t, bool *progress) {
   const struct vgs_staged *copy = t->copy;
   uint32_t p = t->issued, slot = p % VGS_SLOTS;
   if (p == t->pieces)
     return CUDA_SUCCESS;
-  if (copy->to_host) { /* the slot's last piece must have been copied out, and older uses of it be over */
+  if (copy->to_host) { /* the slot's last piece must have been copied out, and its older uses must be over */
     if (p < VGS_SLOTS ? !device_done(t, t->values[slot], slot) : LOAD(t->copied[slot]) != p - VGS_SLOTS + 1)
       return CUDA_SUCCESS;
   } else if (LOAD(t->copied[slot]) != p + 1) {
@@ -106,7 +106,7 @@ static CUresult issue(struct transfer *t, bool *progress) {
   return result;
 }
 
-/* Copy one piece if the next one is ready; helpers take those that are not. */
+/* Copy one piece if the next one is ready; helpers wait for pieces that are not. */
 static void lend_a_hand(struct transfer *t, bool *progress) {
   uint32_t p = LOAD(t->next);
   if (p >= t->pieces || !is_ready(t, p) ||

@@ -13,14 +13,14 @@ struct vgs_staged {
   char *host;
   uint64_t nbytes;
   uint32_t stream; /* wire id */
-  bool doubtful;   /* the worker judges the device's address: ask for its answer */
+  bool doubtful;   /* the client does not know the device's address: wait for the worker's check */
 };
 
-/* Returns when the program may use its memory again; to the host, when all of it has arrived. False in `*taken`:
- * nothing was done, since there is no memory to stage in. */
+/* Returns when the program may use its memory again: in a copy to the host, when all of it has arrived. False in
+ * `*taken`: nothing was done, because no staging memory is available. */
 CUresult vgs_staging_copy(const struct vgs_staged *copy, bool *taken);
 
-/* To the host, at most VGS_LANDING_NBYTES. */
+/* The same for a copy to the host of at most VGS_LANDING_NBYTES. */
 CUresult vgs_staging_land(const struct vgs_staged *copy, bool *taken);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The id of the array or mipmapped array under a resource, 0 for memory; a surface is over an array. */
+/* The id of a resource's array or mipmapped array, 0 for memory; the resource of a surface must be an array. */
 CUresult vgs_resource_id(const CUDA_RESOURCE_DESC *resource, uint32_t *id);
 CUresult vgs_surface_id(const CUDA_RESOURCE_DESC *resource, uint32_t *id);
 
@@ -15,7 +15,7 @@ void vgs_texture_add(uint64_t value, const CUDA_RESOURCE_DESC *resource, const C
                      const CUDA_RESOURCE_VIEW_DESC *view);
 void vgs_surface_add(uint64_t value, const CUDA_RESOURCE_DESC *resource);
 
-/* False: there is no such texture or surface. */
+/* Forget a texture or surface. False: there is no such one. */
 bool vgs_sampled_remove(uint64_t value, bool surface);
 
 #endif

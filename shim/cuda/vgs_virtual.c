@@ -41,8 +41,8 @@ static CUresult count(CUmemGenericAllocationHandle handle, int handles, int mapp
   return last ? vgs_send_cuMemRelease(last) : CUDA_SUCCESS;
 }
 
-/* Properties the driver accepts and that are offered here: device memory, which descriptors may stand for. Descriptors
- * may be requested even where nothing can be shared: NCCL and PyTorch always do. */
+/* Check that the properties are supported: device memory, of which a descriptor may be requested. This is allowed even
+ * where nothing can be shared: NCCL and PyTorch always request one. */
 CUresult vgs_allocation_check(const CUmemAllocationProp *prop) {
   if (!prop || prop->type != TYPE_PINNED)
     return CUDA_ERROR_INVALID_VALUE;

@@ -1,4 +1,4 @@
-/* Virtual memory management: what is offered of it. */
+/* Virtual memory management: the supported part. */
 #ifndef VGS_VIRTUAL_H
 #define VGS_VIRTUAL_H
 
@@ -12,7 +12,7 @@ CUresult vgs_allocation_check(const CUmemAllocationProp *prop);
 /* Drop one handle. The memory is freed with the last of its handles and mappings. INVALID_VALUE: there is no handle. */
 CUresult vgs_allocation_release(CUmemGenericAllocationHandle handle);
 
-/* Whether the program still has a handle of it; else only mappings keep it. */
+/* Whether the program still has a handle of the allocation; else only mappings keep it. */
 bool vgs_allocation_has_handle(const struct vgs_allocation *allocation);
 
 /* Add a mapping of cuMemMap to the known ranges; it is unmapped if that fails. */

@@ -34,7 +34,7 @@ static size_t next_entry(const char **entry, const char **rest) {
   return (size_t)(end - begin);
 }
 
-/* An index, or -1: digits that fit. */
+/* Parse an index of at most six digits; -1: not an index. */
 static int parse_index(const char *entry, size_t nbytes) {
   int index = 0;
   if (!nbytes || nbytes > 6)

@@ -15,12 +15,12 @@ CUresult vgs_wait_push_flag(struct vgs_area *area, unsigned slot, uint32_t strea
 }
 
 bool vgs_wait_is_set(struct vgs_area *area, unsigned slot) {
-  /* The device writes it after all earlier work of the stream. */
+  /* The device writes the flag after all earlier work of the stream. */
   return __atomic_load_n(vgs_area_flag(area, slot), __ATOMIC_ACQUIRE) == area->values[slot];
 }
 
-/* NVIDIA's driver spins for as long as it takes, when there are processors enough. Here a wait may do so for
- * PATIENCE times the ring's time, unless half of the processors spin already: being woken costs some 30 us. */
+/* NVIDIA's driver spins until the work is done if there are enough processors. Here a wait spins for PATIENCE times the
+ * ring's spin time, unless half of the processors are spinning already: a wakeup costs some 30 us. */
 enum { PATIENCE = 40 };
 static int spinners; /* atomic */
 
@@ -75,7 +75,7 @@ bool vgs_wait_stream_is_done(uint32_t stream) {
   uint64_t entry = vgs_touch_entry(VGW_KIND_STREAM, stream);
   struct vgs_touch last = vgs_touch_of(entry);
   bool done = vgs_touch_is_done(stream, entry) ||
-              (entry && !last.mixed && vgs_progress_is_done(last.ring, last.position)); /* by a wait for the context */
+              (entry && !last.mixed && vgs_progress_is_done(last.ring, last.position)); /* shown by a context wait */
   if (stream) /* the legacy stream waits for the others, too */
     return done;
   enum vgs_progress state = vgs_progress_query(vgs_context_entered->wire_id, &marks, &only);
@@ -108,13 +108,13 @@ CUresult vgs_wait_context(void) {
   if (state == VGS_PROGRESS_ONE && only && !vgs_object_at(VGW_KIND_STREAM, only))
     state = VGS_PROGRESS_MANY; /* destroyed: its work goes on, but a flag in it would make a later wait fail */
   CUresult result = state == VGS_PROGRESS_ONE ? vgs_wait_stream(only) : vgs_send_cuCtxSynchronize();
-  if (state == VGS_PROGRESS_ONE && result == CUDA_ERROR_INVALID_HANDLE) { /* destroyed since; its work goes on */
+  if (state == VGS_PROGRESS_ONE && result == CUDA_ERROR_INVALID_HANDLE) { /* destroyed meanwhile; its work goes on */
     state = VGS_PROGRESS_MANY;
     result = vgs_send_cuCtxSynchronize();
   }
   if (result)
     return result;
-  /* The flag of that wait was work, too; if nothing else was given meanwhile, it is done as well. */
+  /* The flag of that wait was also work; if nothing else was submitted meanwhile, it is done, too. */
   if (state == VGS_PROGRESS_ONE && vgs_progress_query(context_id, &now, &ignored) != VGS_PROGRESS_MANY &&
       vgs_wait_stream_is_done(only))
     marks = now;

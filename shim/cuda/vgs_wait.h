@@ -16,7 +16,7 @@ CUresult vgs_wait_stream_with(struct vgs_area *area, uint32_t stream);
 /* Whether the stream is known to have done everything. */
 bool vgs_wait_stream_is_done(uint32_t stream);
 
-/* A reply has shown that all the stream had been given by the time of `entry` (vgs_progress.h) is done. */
+/* A reply has shown that all work submitted to the stream before `entry` (vgs_progress.h) is done. */
 void vgs_wait_set_done(uint32_t stream, uint64_t entry);
 
 CUresult vgs_wait_context(void);

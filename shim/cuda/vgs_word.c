@@ -8,7 +8,7 @@ CUdeviceptr vgs_word_address(CUdeviceptr address, uint64_t nbytes) {
     return 0;
   if (vgs_range_find(address, &range))
     return vgs_range_is_host(&range) ? vgs_range_device_address(&range, address) : address;
-  /* The device's address of registered memory; the worker checks it. */
+  /* In the window: the device's address of registered memory, which the worker checks. */
   return address - VGW_PINNED_BEGIN < VGW_PINNED_NBYTES ? address : 0;
 }
 
@@ -20,7 +20,7 @@ static bool is_known(const CUstreamBatchMemOpParams *p) {
   case CU_STREAM_MEM_OP_WAIT_VALUE_64:
   case CU_STREAM_MEM_OP_WRITE_VALUE_64:
     return vgs_word_address(p->value.address, 8) == p->value.address;
-  default: /* the driver knows which others there are */
+  default: /* the driver judges other operations */
     return true;
   }
 }

@@ -9,7 +9,7 @@
 /* The device's address of an aligned word; 0: not aligned, or not reachable by the device. */
 CUdeviceptr vgs_word_address(CUdeviceptr address, uint64_t nbytes);
 
-/* Whether all operations name such words, by the device's address. */
+/* Whether each wait and write operation names an aligned word, by the device's address. */
 bool vgs_words_are_known(const CUstreamBatchMemOpParams *params, unsigned count);
 
 #endif

@@ -64,7 +64,7 @@ static void unref(struct vgs_work *work, uint32_t refs) {
 
 void vgs_work_unref(struct vgs_work *work) { unref(work, 1); }
 
-/* The work of a callback, kept for the caller; NULL: none. */
+/* The work of a callback, with a reference for the caller; NULL: none. */
 static struct vgs_work *find(uint32_t callback) {
   pthread_mutex_lock(&lock);
   uint32_t place = place_of(callback);
@@ -162,7 +162,7 @@ bool vgs_work_ref_program(struct vgs_work *work, uint32_t refs) {
   bool fits = !__builtin_add_overflow(work->refs, refs, &sum);
   if (fits) {
     work->refs = sum;
-    ((struct user_object *)work)->program_refs += refs; /* at most `refs` */
+    ((struct user_object *)work)->program_refs += refs; /* at most the work's `refs` */
   }
   pthread_mutex_unlock(&lock);
   return fits;
@@ -195,13 +195,13 @@ static bool make_room(struct vgs_works *works, uint32_t more) {
   return true;
 }
 
-/* There is room. */
+/* The caller has reserved capacity. */
 static void append(struct vgs_works *works, struct vgs_kept kept) {
   works->items[works->count++] = kept;
   works->pageable += kept.work->pageable;
 }
 
-/* Move the works kept for one node. Under `lock`. */
+/* Move the works kept for one node to `old`. The caller holds `lock`. */
 static bool take_out(struct vgs_works *works, uint32_t node, struct vgs_works *old) {
   uint32_t found = 0, left = 0;
   for (uint32_t i = 0; i < works->count; i++)
@@ -222,7 +222,7 @@ static bool take_out(struct vgs_works *works, uint32_t node, struct vgs_works *o
   return true;
 }
 
-/* With `as_they_are` each work stays with its own node. `others` may be `works` itself. */
+/* Add the works of `others`. With `as_they_are` each keeps its own node. `others` may be `works` itself. */
 static bool keep(struct vgs_works *works, const struct vgs_works *others, bool as_they_are, uint32_t node,
                  struct vgs_works *old) {
   pthread_mutex_lock(&lock);

@@ -28,7 +28,7 @@ struct vgs_works {
   struct vgs_kept {
     struct vgs_work *work;
     uint32_t node;
-    uint32_t refs; /* of those on the work, how many are this entry's */
+    uint32_t refs; /* how many of the work's references belong to this entry */
   } *items;
   uint32_t count, capacity;
   uint32_t pageable; /* how many of them copy pageable memory */
@@ -42,21 +42,21 @@ static inline void vgs_work_unref_held(struct vgs_work **work) {
   if (*work)
     vgs_work_unref(*work);
 }
-uint32_t vgs_work_id(const struct vgs_work *work); /* the callback's, for the wire */
+uint32_t vgs_work_id(const struct vgs_work *work); /* the id of its callback on the wire */
 
 /* A user object: work that never comes due. `destroy` is called with `user_data` when the program and all graphs have
  * dropped their references, by the thread that drops the last one; the program begins with `refs` of them. */
 struct vgs_work *vgs_work_user_object(CUhostFn destroy, void *user_data, uint32_t refs);
-/* With one more reference, which the caller releases; NULL: there is none of that id. */
+/* Find a user object and add a reference, which the caller releases; NULL: no user object has this id. */
 struct vgs_work *vgs_work_find_user_object(uint32_t id);
-/* False: too many, or more than there are; nothing has changed. */
+/* Add or drop `refs` references. False: too many, or more than exist; nothing has changed. */
 bool vgs_work_ref_program(struct vgs_work *work, uint32_t refs);
 bool vgs_work_unref_program(struct vgs_work *work, uint32_t refs);
 bool vgs_works_add_user_object(struct vgs_works *works, struct vgs_work *work, uint32_t refs);
 bool vgs_works_remove_user_object(struct vgs_works *works, struct vgs_work *work, uint32_t refs);
 
-/* Keep one more work; all that another graph keeps; or all of that for a child graph's node. What was kept for `node`
- * is replaced and moves to `old`. False: out of memory, and nothing has changed. */
+/* Keep one more work (add), all works of another graph (add_all), or all of those for a child graph's node (add_child).
+ * Works kept for `node` move to `old`. False: out of memory, and nothing has changed. */
 bool vgs_works_add(struct vgs_works *works, struct vgs_work *work, uint32_t node, struct vgs_works *old);
 bool vgs_works_add_all(struct vgs_works *works, const struct vgs_works *others);
 bool vgs_works_add_child(struct vgs_works *works, const struct vgs_works *others, uint32_t node, struct vgs_works *old);
@@ -66,7 +66,7 @@ void vgs_works_clear(struct vgs_works *works);
 /* Run the work of a callback that is due. */
 void vgs_work_run(uint32_t callback);
 
-/* Function and argument of a callback that is the program's. */
+/* The function and argument of a callback. False: it is no host function of the program. */
 bool vgs_work_params(uint32_t callback, CUDA_HOST_NODE_PARAMS *params);
 
 #endif

@@ -40,7 +40,7 @@ static void move_here(const struct vgs_captured_copy *copy) {
                 copy->width, true);
 }
 
-/* The memory between the sides is the worker's alone: the bytes travel in records. */
+/* The worker alone has the memory between the sides, so the bytes travel in records. */
 static CUresult move_in_records(const struct copy_work *work, const struct vgs_rows *side, uint64_t total,
                                 bool to_side) {
   CUresult result = CUDA_SUCCESS;
@@ -90,7 +90,7 @@ static void fini_copy(struct vgs_work *work) {
     vgs_work_memory_release(memory);
 }
 
-/* The device's own part: between its side and the memory in the middle. */
+/* Capture the device's part: between device memory and the memory in the middle. */
 static CUresult capture_device_half(const struct vgs_captured_copy *copy, uint64_t middle, bool to_host) {
   const struct vgs_rows *device = to_host ? &copy->src : &copy->dst;
   uint64_t dst = to_host ? middle : device->address, src = to_host ? device->address : middle;

@@ -23,8 +23,8 @@ struct vgs_captured_copy {
 };
 CUresult vgs_work_capture_copy(const struct vgs_captured_copy *copy);
 
-/* Such a copy as a graph node: the work of this process, and the device's part, whose width is 0 if it has none. The
- * caller owns a reference to the work. */
+/* Make the parts of such a copy for a graph node: the work of this process, and the device's part, whose width is 0 if
+ * there is none. The caller owns a reference to the work. */
 CUresult vgs_work_copy(const struct vgs_captured_copy *copy, struct vgs_work **work, struct vgs_copy_in_place *device);
 
 #endif

@@ -1,5 +1,5 @@
-/* Pinned memory where the channel shares some, else the worker's own. It is kept for later use and never unmapped:
- * unmapping would wait for streams that may be waiting for this very thread. */
+/* Pinned memory where the channel shares memory, else memory of the worker alone. It is kept for later use and never
+ * unmapped: unmapping would wait for streams that may be waiting for this very thread. */
 #include "vgs_work_memory.h"
 #include "vgs_api.h"
 #include "vgs_enter.h"
@@ -11,7 +11,7 @@
 enum { LEAST_NBYTES = 4096 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct vgs_work_memory *unused; /* of all contexts and sessions; memory of one that is over stays in the list */
+static struct vgs_work_memory *unused; /* of all contexts and sessions; memory of an ended one stays in the list */
 
 static struct vgs_work_memory *take_unused(uint64_t nbytes) {
   pthread_mutex_lock(&lock);

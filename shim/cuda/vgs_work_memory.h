@@ -1,4 +1,4 @@
-/* Memory for bytes on their way between the program's and the device's. */
+/* Memory for bytes on their way between the program's memory and the device's. */
 #ifndef VGS_WORK_MEMORY_H
 #define VGS_WORK_MEMORY_H
 

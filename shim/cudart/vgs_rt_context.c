@@ -14,8 +14,8 @@ struct primary {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct primary *primaries;
 static int primary_count;
-static int device_count;        /* set for good at the library's end */
-static unsigned generation = 1; /* rises with each reset: threads must look at their context again */
+static int device_count;        /* still valid after vgs_rt_context_fini */
+static unsigned generation = 1; /* rises with each reset: threads must check their context again */
 static _Thread_local unsigned seen_generation;
 static _Thread_local int chosen_device; /* by cudaSetDevice; 0 before */
 
@@ -101,8 +101,8 @@ static int share(const struct vgs_rt_driver *cu) {
   return result;
 }
 
-/* The thread's first call, or its first after a reset. `current` may have ended: by a reset, or with the last of those
- * who held it, such as this library before it was unloaded and loaded again. */
+/* The thread's first call, or its first after a reset. `current` may have ended: by a reset, or when its last holder
+ * released it, such as this library before it was unloaded and loaded again. */
 static int adopt(CUcontext current) {
   const struct vgs_rt_driver *cu = &vgs_rt_driver_legacy;
   unsigned version;

@@ -1,4 +1,4 @@
-/* Devices' properties, versions, and the way to driver functions. */
+/* Devices' properties, versions, and looking up driver functions. */
 #include "vgs_rt_api.h"
 #include "vgs_rt_context.h"
 #include "vgs_rt_init.h"

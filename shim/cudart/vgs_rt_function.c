@@ -1,4 +1,4 @@
-/* Kernels' attributes and names. Those that belong to a context are asked of the function in the current one. */
+/* Kernels' attributes and names. Attributes are those of the kernel's function in the current context. */
 #include "vgs_rt.h"
 #include "vgs_rt_api.h"
 #include "vgs_rt_registry.h"
@@ -52,12 +52,12 @@ int vgs_cudaFuncSetAttribute(const struct vgs_rt_driver *cu, const void *func, i
   return result ? result : cu->cuFuncSetAttribute(function, attr, value);
 }
 
-/* Calls that take a host function only, never a kernel's handle; NVIDIA's runtime returns another error for one. */
+/* For calls that take a host function, and no kernel handle; for a handle NVIDIA's runtime returns another error. */
 static int symbol_function(const void *symbol, CUfunction *function) {
   return vgs_rt_is_registered(symbol) ? vgs_rt_function(symbol, function) : VGS_RT_INVALID_DEVICE_FUNCTION;
 }
 
-/* The two that set a configuration take handles, too, from 13 on. */
+/* The two functions that set a configuration also take kernel handles from CUDA 13 on. */
 static int configurable_function(const void *func, CUfunction *function) {
   return VGS_RT_MAJOR >= 13 ? vgs_rt_function(func, function) : symbol_function(func, function);
 }

@@ -45,7 +45,7 @@ bool vgs_rt_load(void) {
   return found;
 }
 
-/* At exit, and at dlclose. Registered after the driver is open, so that it runs before the driver's own. */
+/* At exit, and at dlclose. Registered after the driver is open, so that it runs before the driver's exit handler. */
 static void finish(void) {
   __atomic_store_n(&init_result, CUDA_ERROR_DEINITIALIZED,
                    __ATOMIC_RELAXED); /* for functions that run after this one at exit */

@@ -16,7 +16,7 @@ static _Thread_local struct configuration {
 } stack[STACK_DEPTH];
 static _Thread_local int depth;
 
-/* Not 0: the stub does not launch. */
+/* On a result other than 0 the compiler's stub does not launch. */
 unsigned int vgs___cudaPushCallConfiguration(struct dim3 gridDim, struct dim3 blockDim, size_t sharedMem,
                                              CUstream stream) {
   if (depth == STACK_DEPTH)
@@ -38,7 +38,7 @@ int vgs___cudaPopCallConfiguration(const struct vgs_rt_driver *cu, struct dim3 *
   return CUDA_SUCCESS;
 }
 
-/* The driver takes a kernel where it takes a function, and finds the current context's. */
+/* The driver accepts a kernel in place of a function, and uses the kernel's function in the current context. */
 static int as_function(const void *func, CUfunction *function) {
   CUkernel kernel;
   int result = vgs_rt_kernel(func, &kernel);
@@ -124,8 +124,8 @@ int vgs_cudaLaunchKernelExC(const struct vgs_rt_driver *cu, const struct cudaLau
 }
 
 #if VGS_RT_MAJOR >= 12
-/* Stubs of 13 ask once, while the program may not have a device yet, and never again if that fails: the handle is the
- * host function itself, and the launch finds the kernel. */
+/* Stubs of CUDA 13 call this once, maybe before the program has a device, and do not retry on failure. So the handle is
+ * the host function itself, and the launch finds the kernel. */
 int vgs___cudaGetKernel(const struct vgs_rt_driver *cu, CUkernel *kernel, const void *function) {
   (void)cu;
   if (!kernel)

@@ -47,7 +47,7 @@ static int look_at_object(struct dl_phdr_info *info, size_t size, void *imported
   uint64_t calls_nbytes = 0, others_nbytes = 0;
   bool needs_us = false, plain = true;
   for (const Elf64_Dyn *d = dynamic; d && d->d_tag != DT_NULL; d++)
-    switch (d->d_tag) { /* the loader has made addresses of them; where it has not (the vDSO), they lie below it */
+    switch (d->d_tag) { /* the loader turned offsets into addresses; where it did not (the vDSO), `plain` is false */
     case DT_SYMTAB:
       plain &= d->d_un.d_ptr >= info->dlpi_addr;
       o.symbols = (const Elf64_Sym *)d->d_un.d_ptr;

@@ -10,7 +10,7 @@
  * thread's. Filled by vgs_rt_open. */
 extern struct vgs_rt_driver vgs_rt_driver_legacy, vgs_rt_driver_per_thread;
 
-/* How a profiler sees this library's calls: by vgpu's libcuda. NULL: another libcuda, or none yet. */
+/* The table of vgpu's libcuda by which a profiler sees this library's calls. NULL: another libcuda, or none yet. */
 extern const struct vgs_profiling *vgs_rt_profiling;
 static inline bool vgs_rt_observed(void) {
   return vgs_rt_profiling && __atomic_load_n(vgs_rt_profiling->observed, __ATOMIC_RELAXED);

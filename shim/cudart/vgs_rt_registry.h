@@ -5,8 +5,8 @@
 #include "vgs_rt.h"
 
 /* The kernel of a host function, loaded if need be; needs a current context. A kernel that this library handed out
- * (cudaGetKernel, cudaLibraryGetKernel) stands for itself. Any other address is VGS_RT_INVALID_DEVICE_FUNCTION in 11;
- * from 12 on, where it might have been a kernel, INVALID_HANDLE. */
+ * (cudaGetKernel, cudaLibraryGetKernel) stands for itself. For any other address the error is INVALID_HANDLE from 12
+ * on, where it might have been a kernel handle; in 11, and for NULL, it is VGS_RT_INVALID_DEVICE_FUNCTION. */
 int vgs_rt_kernel(const void *function, CUkernel *kernel);
 
 /* The same, in the current context. */

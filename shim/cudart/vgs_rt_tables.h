@@ -23,7 +23,7 @@ extern const struct vgs_rt_property_layout vgs_rt_properties_current, vgs_rt_pro
 struct vgs_rt_error_entry {
   int code;
   const char *name;
-  const char *text; /* NULL: the driver's code, and its text */
+  const char *text; /* NULL: the driver has the same code; its text is used */
 };
 
 extern const struct vgs_rt_error_entry vgs_rt_errors[];

@@ -16,7 +16,7 @@ static struct {
   uint8_t *bytes;
   size_t used, capacity;
 } queue;                 /* under `lock` */
-static uint64_t dropped; /* atomic; since it was asked for */
+static uint64_t dropped; /* atomic; since the program last queried it */
 
 /* The program's buffer being filled; under `delivering`. */
 static struct {
@@ -109,7 +109,7 @@ static size_t record_nbytes(uint32_t kind) {
   }
 }
 
-/* Space for a record in the program's buffers. NULL: it gives no buffer, or (*result) none that is large enough. */
+/* Space for a record in the program's buffers. NULL: the program gives no buffer, or one too small (*result is set). */
 static uint8_t *place(size_t nbytes, int *result) {
   if (buffer.bytes && (nbytes > buffer.nbytes - buffer.used || (buffer.most && buffer.count == buffer.most)))
     complete_buffer();
@@ -203,7 +203,7 @@ int vgs_cuptiActivityGetNextRecord(uint8_t *bytes, size_t valid, void **record) 
   if (!bytes || !record)
     return CUPTI_ERROR_INVALID_PARAMETER;
   uint8_t *at = *record ? *record : bytes;
-  for (int step = *record ? 0 : 1; step < 2; step++) { /* the record given, then the one behind it */
+  for (int step = *record ? 0 : 1; step < 2; step++) { /* the given record, then the next one */
     if (at < bytes || (size_t)(at - bytes) > valid)
       return CUPTI_ERROR_INVALID_PARAMETER;
     size_t left = valid - (size_t)(at - bytes);

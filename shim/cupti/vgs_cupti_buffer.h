@@ -19,10 +19,10 @@ void vgs_cupti_buffers_tend(void);
 /* Copy the queue to the program's buffers, and complete the last one. Returns a CUptiResult. No lock held. */
 int vgs_cupti_deliver(void);
 
-/* Whether the calling thread is inside a function of the program's that was given for buffers. */
+/* Whether the calling thread is inside one of the program's buffer callbacks. */
 bool vgs_cupti_in_program(void);
 
-/* In a forked child: there are none. */
+/* In a forked child: forget all records and buffers. */
 void vgs_cupti_reset_buffers(void);
 
 #endif

@@ -26,7 +26,7 @@ static const struct vgs_cupti_function *function_of(const struct vgs_api_call *c
   return known ? &vgs_cupti_drivers[call->id] : NULL;
 }
 
-/* Whether the worker measures what the call has the device do, as far as it is wanted. */
+/* Whether the call's device work is to be measured by the worker. */
 static bool is_measured(const struct vgs_cupti_function *function) {
   if (function && function->what == VGS_CALL_RECORD_EVENT)
     return vgs_cupti_wants_event_times();
@@ -108,7 +108,7 @@ static void put_wait(const struct vgs_api_call *call, const struct vgs_cupti_fun
   vgs_cupti_put(&record, sizeof record);
 }
 
-/* A call that recorded an event, whose time the worker does not tell. In a capture nothing is recorded. */
+/* Put the record of a call that recorded an event, without a device time. In a capture no event is recorded. */
 static void put_event(const struct vgs_api_call *call, const struct vgs_cupti_function *function) {
   const struct vgs_profiling *driver = vgs_cupti_driver();
   struct vgs_context_facts context = {0};
@@ -153,7 +153,7 @@ static void leave(struct vgs_api_call *call, int result) {
 
 const struct vgs_observer vgs_cupti_observer = {.enter = enter, .leave = leave};
 
-/* --- settings of it --- */
+/* --- settings of the recording --- */
 
 static int leave_out(uint32_t domain, size_t count, uint32_t cbid, bool out) {
   if (!cbid || cbid >= count || cbid >= IDS)

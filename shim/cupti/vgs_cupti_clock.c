@@ -1,8 +1,8 @@
 /* Relating clocks. A reading of two clocks is a point; between the first point and the last one lies a line, by which
  * times are translated: offset and drift are measured anew whenever the worker's records are read.
  *
- * A point between this process and the worker is the round trip that took least of several: its error is at most half
- * of that. Where the offset is within it, both are taken to be one clock, as on one machine they are. */
+ * A point between this process and the worker is the shortest of several round trips: its error is at most half of the
+ * trip's time. If the offset is within the error, the two clocks are taken to be one, as they are on one machine. */
 #include "vgs_cupti_clock.h"
 #include "vgs_cupti_api.h"
 #include "vgs_cupti_buffer.h"
@@ -24,7 +24,7 @@ struct line {
 };
 
 static uint64_t (*callback)(void);        /* atomic */
-static struct line to_profiler, to_local; /* from this process's monotonic clock; from the worker's to that */
+static struct line to_profiler, to_local; /* from this process's monotonic clock; from the worker's clock */
 
 uint64_t vgs_cupti_now(void) {
   uint64_t (*given)(void) = __atomic_load_n(&callback, __ATOMIC_ACQUIRE);
@@ -77,7 +77,7 @@ void vgs_cupti_clock_start(void) {
   add(&to_profiler, read_profiler());
 }
 
-/* Under the lock of measurements: how many records the worker has lost since it was last asked. */
+/* Count the records that the worker has lost since the last call. `lost`: in all. Under the lock of measurements. */
 static void count_lost(uint64_t lost) {
   static uint64_t known;
   vgs_cupti_count_dropped(lost >= known ? lost - known : lost); /* less: it is another worker */
@@ -107,7 +107,7 @@ void vgs_cupti_clock_measure(const struct vgs_profiling *driver) {
   if (!driver || !read_worker(driver, &point))
     return;
   bool was_one = to_local.begun && to_local.first.from == to_local.first.to;
-  /* On one machine there is no drift; if both clocks were one before, this is another worker. */
+  /* Begin a new line: two equal clocks have no drift, and if they were equal before, this is another worker. */
   if (was_one || point.from == point.to)
     to_local.begun = false;
   add(&to_local, point);

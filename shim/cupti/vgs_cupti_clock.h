@@ -12,8 +12,8 @@ uint64_t vgs_cupti_now(void);
 /* Begin to relate the clocks: nothing measured before counts. */
 void vgs_cupti_clock_start(void);
 
-/* Measure how the clocks are related now; with `driver`, the worker's too. Before records of the worker are read, under
- * one lock. */
+/* Measure the profiler's clock against this process's; with `driver`, the worker's, too. Called before the worker's
+ * records are read, under the same lock. */
 void vgs_cupti_clock_measure(const struct vgs_profiling *driver);
 
 /* A time of the worker's in the profiler's clock, by the last two measurements. */

@@ -29,10 +29,10 @@ struct submitted {
 
 static struct submitted *calls; /* CALLS of them, by place modulo CALLS; zeroed memory that costs nothing until used */
 static uint64_t call_count;     /* atomic */
-static uint64_t drained_at;     /* atomic; call_count then */
+static uint64_t drained_at;     /* atomic; call_count at the last drain */
 static uint32_t measuring;      /* atomic; the session's epoch, and what was asked for << 16; 0: not measuring */
 static unsigned measured_what;  /* atomic; VGW_MEASURE_* */
-static bool not_supported;      /* atomic; the host cannot */
+static bool not_supported;      /* atomic; the host cannot measure */
 
 /* Names by the worker's ids; texts are never freed: records point at them. Under `draining`. */
 static const char **names;
@@ -75,7 +75,7 @@ static bool measure(const struct vgs_profiling *driver) {
   return ready;
 }
 
-/* The host's end of a copy. */
+/* The kind of memory of a copy's end in host memory. */
 static uint8_t host_memory(const struct vgs_profiling *driver, const struct vgs_api_call *call,
                            enum vgs_cupti_class what) {
   const uint64_t *params = call->params; /* destination, source, number of bytes */
@@ -332,7 +332,7 @@ static void add_piece(struct vgw_activity *to, const struct vgw_activity *piece)
     to->end_ns = piece->end_ns;
 }
 
-/* Under `draining`: all records there are. */
+/* Read all records that the worker has. Under `draining`. */
 static CUresult read_records(const struct vgs_profiling *driver, struct vgw_activity *batch) {
   struct vgw_activity held = {0};
   size_t count = BATCH;
@@ -381,7 +381,7 @@ int vgs_cupti_drain(void) {
 void vgs_cupti_drain_often(void) {
   uint64_t made = __atomic_load_n(&call_count, __ATOMIC_RELAXED), at = __atomic_load_n(&drained_at, __ATOMIC_RELAXED);
   if (made - at < DRAIN_CALLS || !__atomic_compare_exchange_n(&drained_at, &at, made, false, __ATOMIC_RELAXED,
-                                                              __ATOMIC_RELAXED)) /* another thread does */
+                                                              __ATOMIC_RELAXED)) /* another thread drains */
     return;
   vgs_cupti_drain();
 }

@@ -10,7 +10,7 @@
  * measure it. No lock held. */
 bool vgs_cupti_submit(const struct vgs_api_call *call, const struct vgs_cupti_function *function);
 
-/* The call, for which that was true, has returned. */
+/* A call for which vgs_cupti_submit returned true has returned. */
 void vgs_cupti_submitted(void);
 
 /* Read what the worker has measured, into the queue. Returns a CUptiResult: UNKNOWN if records are lost because the
@@ -23,7 +23,7 @@ void vgs_cupti_drain_often(void);
 /* Stop measuring in the worker. */
 void vgs_cupti_stop_measuring(void);
 
-/* In a forked child: none has submitted anything. */
+/* In a forked child: forget all submitted calls. */
 void vgs_cupti_reset_calls(void);
 
 #endif

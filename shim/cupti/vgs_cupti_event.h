@@ -16,7 +16,7 @@ uint64_t vgs_cupti_event_recorded(uint32_t event);
 /* The sync id of the event's last record; UINT32_MAX: none was seen. Locks `lock`. */
 uint64_t vgs_cupti_event_last(uint32_t event);
 
-/* Put its record. `time`: the device's, in the profiler's clock; 0: it is not known. */
+/* Put the record of such a call. `time`: the device's, in the profiler's clock; 0: it is not known. */
 void vgs_cupti_put_event(const struct vgs_cupti_recorded *recorded, uint64_t time);
 
 /* In a forked child: no event was seen. */

@@ -20,7 +20,7 @@ enum event {
   NODE_CLONED = 20,
 };
 
-/* CUpti_ResourceData, and what its descriptor is for graphs: CUpti_GraphData. */
+/* CUpti_ResourceData, and CUpti_GraphData, to which its descriptor points for graphs. */
 struct resource {
   CUcontext context;
   CUstream stream;
@@ -71,7 +71,7 @@ void vgs_cupti_resources_before(const struct vgs_api_call *call) {
 
 static uint32_t type_of(CUgraphNode node) { return vgs_cupti_driver()->node_type(node); }
 
-/* An executable graph's nodes have the numbers of those they are made from. */
+/* An executable graph's nodes have the numbers of the graph's nodes from which they are made. */
 static void tell_nodes(CUgraph graph, CUgraphExec exec) {
   size_t count = 0;
   CUgraphNode *nodes = vgs_cupti_driver()->nodes(graph, &count);

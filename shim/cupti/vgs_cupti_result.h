@@ -21,10 +21,10 @@ enum vgs_cupti_result {
   CUPTI_ERROR_UNKNOWN = 999,
 };
 
-/* What cuptiGetLastError answers the calling thread; returns `result`. */
+/* Set the calling thread's result of cuptiGetLastError; returns `result`. */
 int vgs_cupti_remember(int result);
 
-/* NOT_SUPPORTED, and the name in the log the first time. `named` is the caller's, false at first. */
+/* Returns NOT_SUPPORTED; logs the name the first time. `named`: a flag that the caller keeps, initially false. */
 int vgs_cupti_unsupported(const char *name, bool *named);
 
 #endif

@@ -1,4 +1,4 @@
-/* NVIDIA's runtime tells nobody but NVIDIA's CUPTI of its calls. It is told from vgpu's by the note that vgpu's
+/* NVIDIA's runtime reports its calls to NVIDIA's CUPTI alone. vgpu's runtime is recognised by the ELF note that vgpu's
  * libraries carry (vgs_mark.c). A runtime that is part of a program or of another library is not found. */
 #define _GNU_SOURCE
 #include "vgs_cupti_runtime.h"

@@ -2,7 +2,7 @@
 #ifndef VGS_CUPTI_RUNTIME_H
 #define VGS_CUPTI_RUNTIME_H
 
-/* Calls of the runtime are asked for: say once, on stderr, if the process has loaded NVIDIA's. */
+/* Called when observing the runtime's calls is enabled: warn once, on stderr, if the process has NVIDIA's runtime. */
 void vgs_cupti_explain_runtime(void);
 
 #endif

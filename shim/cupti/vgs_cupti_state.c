@@ -16,7 +16,7 @@ static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 
 #define BIT(kind) ((uint64_t)1 << VGS_KIND_##kind)
 #define DEVICE (BIT(MEMCPY) | BIT(MEMSET) | BIT(KERNEL) | BIT(CONCURRENT_KERNEL) | BIT(MEMCPY2) | BIT(GRAPH_TRACE))
-#define EVENTS (BIT(SYNCHRONIZATION) | BIT(CUDA_EVENT)) /* CUPTI records events for whoever asks for waits, too */
+#define EVENTS (BIT(SYNCHRONIZATION) | BIT(CUDA_EVENT)) /* CUPTI records events also where only waits are enabled */
 
 static void find_driver(void) {
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);

@@ -20,7 +20,7 @@ bool vgs_cupti_wants(enum vgs_cupti_kind kind);
 bool vgs_cupti_wants_any(void);
 bool vgs_cupti_wants_device(void);      /* anything that the worker measures */
 bool vgs_cupti_wants_events(void);      /* records of recorded events */
-bool vgs_cupti_wants_event_times(void); /* with the device's time */
+bool vgs_cupti_wants_event_times(void); /* with the device's time of each */
 void vgs_cupti_set_event_times(bool on);
 void vgs_cupti_set_kind(enum vgs_cupti_kind kind, bool on);
 void vgs_cupti_clear_kinds(void);

@@ -50,7 +50,7 @@ int vgs_cuptiUnsubscribe(CUpti_SubscriberHandle subscriber) {
   return vgs_cupti_update();
 }
 
-/* Events that never come may be turned off, not on. */
+/* Events that this library never reports may be disabled, but not enabled. */
 static int refuse(uint32_t domain, uint32_t id, uint32_t on) {
   static bool named;
   if (!on)

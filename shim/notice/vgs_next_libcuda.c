@@ -1,13 +1,13 @@
 /* libvgpu-notice.so: a libcuda.so.1 in front of the machine's, which shows the notice over another vendor's driver.
  *
  * It has the name every program looks for, needs the next libcuda (by libvgpu-next.so, shim/build_notice.py), and
- * defines three functions. Every other name is found where it is, in the next library: the loader and dlsym search a
- * library's needs after it (ld.so's breadth-first order), so no list of names can become stale here, and no other call
- * costs more. Each function calls the next library's function of the same name and returns what that returned. Without
- * a driver behind it, it reports that there is no device, and nothing else.
+ * defines three functions. Every other name is found in the next library: the loader and dlsym search the libraries
+ * that a library needs after it (ld.so's breadth-first order), so no list of names can become stale here, and no other
+ * call costs more. Each function calls the next library's function of the same name and returns its result. Without a
+ * driver behind this library, cuInit reports that there is no device, and no notice is shown.
  *
- * Nothing of libc's is defined, so no caller is ever mistaken for another (cases L09, G01, G03). By LD_PRELOAD it maps
- * the driver into every program, where there is one. */
+ * It defines no function of libc, so no caller is ever mistaken for another (cases L09, G01, G03). With LD_PRELOAD, it
+ * maps the machine's driver, if any, into every program. */
 #define _GNU_SOURCE
 #include "vgs_notice.h"
 #include <dlfcn.h>
@@ -25,8 +25,8 @@ EXPORT init_function cuInit;
 EXPORT proc_function cuGetProcAddress;
 EXPORT proc_v2_function cuGetProcAddress_v2;
 
-static void *next_init, *next_proc, *next_proc_v2; /* NULL: not looked up yet, or not there */
-static void *told_init;                            /* cuInit as the next cuGetProcAddress knows it */
+static void *next_init, *next_proc, *next_proc_v2; /* NULL: not looked up yet, or absent */
+static void *told_init;                            /* the cuInit that the next cuGetProcAddress returned */
 
 /* The next library's function of a name, or NULL. Threads that race find the same. */
 static void *next(const char *name, void **cache) {

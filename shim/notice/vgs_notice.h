@@ -7,10 +7,10 @@
 
 #include "vgw_cuda.h"
 
-/* To be called after each cuInit with what it answered: shows the notice if it is due. The program cannot notice it:
- * errno is kept, no descriptor stays open, no signal is raised, and it takes at most 0.2 s. Any surprise means that
- * nothing is shown, or, where only the session's record is at fault, once in each process. Thread-safe; a forked child
- * does not repeat its parent's. */
+/* To be called after each cuInit with its result: shows the notice if it is due. The program cannot notice it:
+ * errno is kept, no descriptor stays open, no signal is raised, and it takes at most 0.2 s. On any unexpected error
+ * nothing is shown; if only the session's record is at fault, the notice is shown once in each process. Thread-safe. A
+ * forked child does not repeat its parent's notice. */
 void vgs_notice_after_init(CUresult result);
 
 #endif

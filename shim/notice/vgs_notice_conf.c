@@ -1,8 +1,8 @@
 /* /etc/vgpu/notice.conf: `key = value` lines, `#` begins a comment line.
  *
  * Names of users are looked up in /etc/passwd alone: the name service would load libraries and ask servers from inside
- * the program. A user who is not there (a directory's) is who LOGNAME or USER says: to hide a notice from oneself is no
- * privilege. */
+ * the program. For a user who is absent there (of a directory service), LOGNAME or USER gives the name: hiding a notice
+ * from oneself needs no privilege. */
 #define _GNU_SOURCE
 #include "vgs_notice_conf.h"
 #include "vgs_notice.h"
@@ -35,7 +35,7 @@ int vgs_notice_file_read(const char *path, char *text, size_t capacity) {
   return got < 0 ? -EIO : (int)used;
 }
 
-/* The name of a user in /etc/passwd, into a buffer of `capacity` bytes; false if it is not there. */
+/* The name of a user in /etc/passwd, into a buffer of `capacity` bytes; false if it is absent. */
 static bool passwd_name(uid_t uid, char *name, size_t capacity) {
   char line[1024];
   FILE *passwd = fopen("/etc/passwd", "re");
@@ -57,7 +57,7 @@ static const char *environment_name(void) {
   return name && *name ? name : secure_getenv("USER");
 }
 
-/* The number of a group in /etc/group; false if it is not there. A number stands for itself. */
+/* The number of a group in /etc/group; false if it is absent. A number stands for itself. */
 static bool group_number(const char *name, gid_t *number) {
   char line[4096], *end;
   size_t nbytes = strlen(name);
@@ -95,8 +95,8 @@ static bool is_in_group(const char *name) {
   return false;
 }
 
-/* Whether a list of names, numbers and @groups, apart by blanks or commas, has this process's user. Destroys the list.
- */
+/* Whether a list of names, numbers and @groups, separated by blanks or commas, contains this process's user. Destroys
+ * the list. */
 static bool lists_user(char *list) {
   char number[16], name[256] = "";
   snprintf(number, sizeof number, "%u", getuid());

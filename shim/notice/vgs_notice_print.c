@@ -1,5 +1,5 @@
 /* The notice on stderr. It must never be what stops a program: the write does not wait for a full pipe or a stopped
- * terminal (0.1 s at most). The caller holds the signals that it can raise. */
+ * terminal (0.1 s at most). The caller has blocked the signals that the write can raise. */
 #define _GNU_SOURCE
 #include "vgs_notice_print.h"
 #include "vgs_notice.h"
@@ -118,7 +118,7 @@ bool vgs_notice_stderr_usable(void) {
  * -1: not possible. */
 static int open_nonblocking(mode_t mode) {
   if (!S_ISFIFO(mode) && !S_ISCHR(mode))
-    return STDERR_FILENO; /* a file does not block, and has its offset in the descriptor; a socket is sent to */
+    return STDERR_FILENO; /* a file does not block, and opened again it has another offset; a socket is sent to */
   int fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (fd >= 0 || (errno != EACCES && errno != ENOENT)) /* ENXIO: nobody reads the pipe */
     return fd;

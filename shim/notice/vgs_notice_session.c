@@ -26,7 +26,7 @@ struct process {
   unsigned long long start; /* ticks since boot */
 };
 
-/* False if it has ended or is hidden from us; then `found` is as it was. */
+/* False if the process has ended or is hidden; then `found` is unchanged. */
 static bool read_process(const char *name, struct process *found) {
   char path[32], text[1024];
   struct process read;

@@ -64,7 +64,7 @@ struct vgs_nvml_function {
   const char *name;
   const struct vgs_nvml_param *params;
   uint8_t param_count, source;
-  uint16_t refusal; /* NONE: what it returns once the arguments have passed */
+  uint16_t refusal; /* NONE: the result if the arguments are valid */
 };
 
 extern const struct vgs_nvml_function vgs_nvml_functions[]; /* sorted by name */

@@ -31,7 +31,7 @@ static nvmlReturn_t check_versioned(const struct vgs_nvml_param *param, const ui
   return NVML_SUCCESS;
 }
 
-/* Check every argument, and collect what the caller gave. Without an answer no struct is looked into, as in NVIDIA's
+/* Check every argument, and collect the caller's values. A function without an answer reads no struct, as in NVIDIA's
  * library. */
 static nvmlReturn_t check(const struct vgs_nvml_function *function, const uint64_t *words,
                           struct vgs_nvml_question *question) {
@@ -62,7 +62,7 @@ static nvmlReturn_t check(const struct vgs_nvml_function *function, const uint64
       else
         result = check_versioned(param, pointer(words[i]), question);
       break;
-    case VGS_NVML_ITEMS: /* without room for any, the program asks for the number alone */
+    case VGS_NVML_ITEMS: /* with capacity 0 the program asks for the number alone */
       if (!words[i] && *(const uint32_t *)pointer(words[i - 1]))
         result = NVML_ERROR_INVALID_ARGUMENT;
       break;
@@ -103,7 +103,7 @@ static void store_items(struct vgs_unpacker *value, uint32_t *count, uint8_t *it
                         nvmlReturn_t *result) {
   uint32_t number = vgs_unpack_array(value);
   if (!value->failed && number > *count) {
-    *count = number; /* the one result that is written on failure: how much room is needed */
+    *count = number; /* the one result that is written on failure: the capacity that is needed */
     *result = NVML_ERROR_INSUFFICIENT_SIZE;
     return;
   }

@@ -7,7 +7,7 @@
 /* The exported function of row `index`. `words`: its arguments in order, pointers as numbers. */
 nvmlReturn_t vgs_nvml_answer(unsigned index, const uint64_t *words);
 
-/* Trace a call's result, and hand it through. */
+/* Trace a call's result, and return it. */
 nvmlReturn_t vgs_nvml_done(const char *name, nvmlReturn_t result);
 
 #endif

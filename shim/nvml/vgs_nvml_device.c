@@ -121,8 +121,8 @@ nvmlReturn_t vgs_nvmlDeviceGetHandleBySerial(const char *serial, void *handle) {
   return serial && handle ? NVML_ERROR_NOT_FOUND : NVML_ERROR_INVALID_ARGUMENT;
 }
 
-/* NCCL asks for every pair, a device with itself included, and gives up on any error: so a status says that peers do
- * not reach each other. It agrees with cuDeviceCanAccessPeer, as it comes from the same inventory. */
+/* NCCL asks for every pair, a device with itself included, and gives up on any error: so unreachable peers are
+ * reported by a status. It agrees with cuDeviceCanAccessPeer, as it comes from the same inventory. */
 nvmlReturn_t vgs_nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t device2, unsigned int index,
                                         unsigned int *status) {
   enum { OK = 0, PEERS_NOT_SUPPORTED = 5 };
@@ -152,7 +152,7 @@ static nvmlReturn_t link_state(nvmlDevice_t device, nvmlFieldValue_t *value) {
   return NVML_SUCCESS;
 }
 
-/* Field values are sensors and link counters that no backend has, but for the state of links. Each value carries its
+/* Field values are sensors and link counters that no backend has, except for the state of links. Each value carries its
  * own NOT_SUPPORTED, as NVIDIA's library allows. */
 nvmlReturn_t vgs_nvmlDeviceGetFieldValues(nvmlDevice_t device, unsigned int count, nvmlFieldValue_t *values) {
   enum { NVLINK_GET_STATE = 165 }; /* NVML_FI_DEV_NVLINK_GET_STATE */
@@ -168,7 +168,7 @@ nvmlReturn_t vgs_nvmlDeviceClearFieldValues(nvmlDevice_t device, unsigned int co
   return vgs_nvmlDeviceGetFieldValues(device, count, values);
 }
 
-/* The processes NVML lists are the guest's own, so their names stand in its own /proc. Cut to fit, as NVIDIA's library
+/* The processes NVML lists are the guest's own, so their names are in its own /proc. Cut to fit, as NVIDIA's library
  * does. */
 nvmlReturn_t vgs_nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length) {
   char path[32];

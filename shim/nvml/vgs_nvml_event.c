@@ -1,5 +1,5 @@
-/* Event sets. No device here reports events (nvmlDeviceGetSupportedEventTypes says 0), so a set can be made, waited on
- * and freed. */
+/* Event sets. No device here reports events (nvmlDeviceGetSupportedEventTypes says 0), so a set can only be created,
+ * waited on and freed. */
 #include "vgs_nvml.h"
 #include "vgs_nvml_init.h"
 #include <pthread.h>

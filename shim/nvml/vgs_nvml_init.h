@@ -4,7 +4,7 @@
 
 #include "vgs_nvml.h"
 
-/* Between enter (0, or UNINITIALIZED) and leave, the devices and the snapshot stay. Nests in no other lock. */
+/* Between enter (0, or UNINITIALIZED) and leave, the devices and the snapshot stay valid. Nests in no other lock. */
 nvmlReturn_t vgs_nvml_enter(void);
 void vgs_nvml_leave(void);
 
@@ -19,7 +19,7 @@ struct vgs_device;
 uint32_t vgs_nvml_device_count(void);
 const struct vgs_device *vgs_nvml_device(uint32_t index);
 
-/* Handles are addresses that nobody follows. The index of a handle, or -1. */
+/* Handles are addresses that are never dereferenced. vgs_nvml_index: the index of a handle, or -1. */
 nvmlDevice_t vgs_nvml_handle(uint32_t index);
 int vgs_nvml_index(nvmlDevice_t handle);
 

@@ -9,7 +9,7 @@
 struct vgs_nvml_entry {
   uint32_t function;
   int32_t device;
-  int32_t count; /* of arguments; -1: of any */
+  int32_t count; /* of arguments; -1: the answer is for any arguments */
   int64_t arguments[VGS_NVML_ARGUMENT_MAX];
   nvmlReturn_t result;
   const uint8_t *value; /* in `body` */
@@ -25,12 +25,12 @@ struct vgs_nvml_session {
 };
 
 /* Connect, say hello, fetch the snapshot. 0, DRIVER_NOT_LOADED when no vgpud is configured or reachable,
- * LIB_RM_VERSION_MISMATCH when it speaks another version, or what a refusal amounts to. On failure nothing stays open.
- */
+ * LIB_RM_VERSION_MISMATCH when it speaks another version, or the NVML code for a refusal. On failure nothing stays
+ * open. */
 nvmlReturn_t vgs_nvml_session_open(struct vgs_nvml_session *session);
 void vgs_nvml_session_close(struct vgs_nvml_session *session);
 
-/* The entry that answers, or NULL. */
+/* The snapshot's entry that answers the question, or NULL. */
 const struct vgs_nvml_entry *vgs_nvml_session_find(const struct vgs_nvml_session *session,
                                                    const struct vgs_nvml_question *question);
 

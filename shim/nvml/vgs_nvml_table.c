@@ -63,7 +63,7 @@ struct record {
 };
 _Static_assert(sizeof(struct record) == 4128, "as observed of release 580");
 
-/* Processes of one kind. `count`: room, then number; INSUFFICIENT_SIZE when there are more, as for the public lists. */
+/* Processes of one kind. `count`: capacity, then number; INSUFFICIENT_SIZE if it is too small, as in public lists. */
 static nvmlReturn_t processes(nvmlReturn_t (*list)(nvmlDevice_t, unsigned *, nvmlProcessInfo_v2_t *),
                               nvmlDevice_t device, unsigned *count, struct record *records) {
   if (!count || (*count && !records))
@@ -122,7 +122,7 @@ nvmlReturn_t vgs_nvmlInternalGetExportTable(void *out, void *id) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   if (!out || !id)
     return NVML_ERROR_INVALID_ARGUMENT;
-  *(const void **)out = NULL; /* a refusal comes with NULL: callers test one or the other */
+  *(const void **)out = NULL; /* NULL on refusal, too: callers test the result or the pointer */
   if (memcmp(id, table_id, sizeof table_id) != 0)
     return NVML_ERROR_FUNCTION_NOT_FOUND;
   pthread_once(&once, fill_table);

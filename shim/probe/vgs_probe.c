@@ -25,7 +25,7 @@ static void *entry(const char *name) {
   return found;
 }
 
-/* Device names come from elsewhere: one line each, whatever is in them. */
+/* Device names are untrusted: print each as one line, whatever it contains. */
 static void print_text(const char *key, int device, const char *text) {
   printf("%s %d ", key, device);
   for (const char *c = text; *c; c++)
@@ -70,8 +70,8 @@ static void ask_table(const char *text) {
   printf("table %s %d\n", text, result ? result : table ? 0 : 999); /* success without a table would crash callers */
 }
 
-/* Which file answers to a name, through its cuGetProcAddress or the process's global scope. In both, a preloaded file
- * may come before the library. */
+/* Print the other file, if any, in which the library's cuGetProcAddress or the process's global scope finds a name: in
+ * both, a preloaded file may come before the library. */
 static void ask_binding(const char *name, const char *versioned) {
   int (*get)(const char *, void **, int, uint64_t, int *) = entry("cuGetProcAddress_v2");
   Dl_info own, other;

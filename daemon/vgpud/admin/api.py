@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from vgpud.tenancy.session import Session
 
 VERSION = "v1"
-_ALIVE_S = 30.0  # a stream of events has a line at least this often
-_EVENTS_HELD = 1024  # for a watcher that reads slowly
+_ALIVE_S = 30.0  # longest time without a line in a stream of events
+_EVENTS_HELD = 1024  # events queued for a watcher that reads slowly
 _LIFETIMES_S = (1.0, 10 * 365 * 86400.0)
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -54,7 +54,7 @@ class Daemon(Protocol):
 
 
 class AdminApi:
-    """Answers requests. Every order is logged."""
+    """Answers requests. Every administrative action is logged."""
 
     def __init__(self, daemon: Daemon, inventory: Inventory) -> None:
         self._daemon = daemon
@@ -107,7 +107,7 @@ class AdminApi:
     def _tokens(self) -> TokenStore:
         return self._daemon.server.tokens
 
-    # Seeing
+    # Queries
 
     async def _status(self) -> Response:
         return Response(document=self._daemon.status())
@@ -126,7 +126,7 @@ class AdminApi:
         devices = []
         for index, device in enumerate(self._inventory.fields["devices"]):
             told = [session["memory_nbytes"] for session in sessions if session["worker_pid"] is not None]
-            used = None  # of a card its NVML tells, which knows of other processes, too
+            used = None  # for a real card: NVML reports its memory, including that of other processes
             if self._daemon.config.backend == "simulator" and all(each and index < len(each) for each in told):
                 used = sum(each[index] for each in told)
             row = {"uuid": _uuid(device["uuid"]), "name": device["name"], "memory_nbytes": device["memory_nbytes"]}
@@ -158,7 +158,7 @@ class AdminApi:
                     async with asyncio.timeout(_ALIVE_S):
                         event = await queue.get()
                 except TimeoutError:
-                    event = {"event": "alive"}  # writing finds out whether the watcher has gone
+                    event = {"event": "alive"}  # writing it fails if the watcher has disconnected
                 yield event
             while not queue.empty():
                 yield queue.get_nowait()
@@ -181,7 +181,7 @@ class AdminApi:
             for session, memory in zip(sessions, told, strict=True)
         ]
 
-    # Ordering
+    # Actions
 
     def _session(self, number: str) -> Session:
         for session in self._daemon.server.sessions:
@@ -284,12 +284,12 @@ class AdminApi:
         generation = self._daemon.status()["generation"]
         if (why := await self._daemon.check_restart()) is not None:
             raise HttpError(409, f"not restarted, as the installed vgpud refuses: {why}")
-        # After this turn of the loop, so that the answer is written before the restart.
+        # In the next iteration of the event loop, so that the answer is written before the restart.
         asyncio.get_running_loop().call_soon(self._daemon.request_restart)
         return Response(202, {"generation": generation})
 
     def _save(self) -> None:
-        """Save the order, which is already in effect. Raises HttpError if it would be lost with this vgpud."""
+        """Save an action that is already in effect. Raises HttpError if the next restart would undo the action."""
         try:
             self._daemon.save()
         except OSError as error:

@@ -56,7 +56,7 @@ _OF_TENANT = {
     "cpu_seconds": "processor time of its workers",
     "held_seconds": "for which its calls were held back, as its share bounds how many it may make in a second",
 }
-# Readings of a device, of a real one from the host's NVML; names and meaning are those of DCGM's exporter.
+# Readings of a device; those of a real device are the host NVML's. Names and meanings are those of DCGM's exporter.
 DCGM_GAUGES = {
     "DCGM_FI_DEV_FB_USED": "Framebuffer memory used (in MiB).",
     "DCGM_FI_DEV_FB_FREE": "Framebuffer memory free (in MiB).",
@@ -71,23 +71,23 @@ DCGM_GAUGES = {
     "DCGM_FI_DEV_ROW_REMAP_FAILURE": "Whether remapping of rows has failed",
     "DCGM_FI_DEV_XID_ERRORS": "Value of the last XID error encountered.",
 }
-# Counters of the exporter's. Their type is not told: the text format's library would add _total to a counter's name.
+# Counters of DCGM's exporter, given without a type: prometheus_client would add _total to a counter's name.
 DCGM_COUNTERS = {
     "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": "Total energy consumption since boot (in mJ).",
     "DCGM_FI_DEV_PCIE_REPLAY_COUNTER": "Total number of PCIe retries.",
     "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": "Number of remapped rows for uncorrectable errors",
     "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": "Number of remapped rows for correctable errors",
 }
-_OF_SESSION = ("session", "tenant", "share")  # no label's value is chosen by a client
+_OF_SESSION = ("session", "tenant", "share")  # labels; clients cannot choose their values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Page:
     """The data behind the page of `GET /metrics`.
 
-    `snapshot`: of vgpud.metrics. `devices`: {uuid, name, memory_nbytes, used_nbytes (of a simulated one), in_service,
-    gauges (of DCGM_GAUGES and DCGM_COUNTERS)} of each. `sessions`: what `GET /v1/sessions` lists. `functions`: by
-    name. `tenants`: by name, what _OF_TENANT names. `refused`: by name, calls over a quota by the quota's name.
+    `snapshot`: of vgpud.metrics. `devices`: for each {uuid, name, memory_nbytes, used_nbytes (simulated only),
+    in_service, gauges (of DCGM_GAUGES and DCGM_COUNTERS)}. `sessions`: what `GET /v1/sessions` lists. `functions`: by
+    name. `tenants`: by tenant, the values of _OF_TENANT. `refused`: by tenant, the calls refused under each quota.
     """
 
     snapshot: dict[str, Any]

@@ -32,7 +32,7 @@ _FIRST_TIMEOUT_S = 60.0
 
 @dataclass(slots=True)
 class Row:
-    """One piece of work: milliseconds an iteration, by side, a value for each round; rounds are paired."""
+    """One piece of work. `times_ms`: by side, milliseconds per iteration in each round; rounds are paired."""
 
     name: str
     times_ms: dict[str, list[float]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Row:
         return statistics.median(times) if times else None
 
     def ratios(self, side: str, base: str = "native") -> list[float]:
-        """Side over base, pair by pair, ascending; empty when one of them is missing."""
+        """Time of `side` over time of `base` in each round, ascending; empty if one of the two has no times."""
         pairs = zip(self.times_ms.get(base, []), self.times_ms.get(side, []), strict=False)
         return sorted(time_ms / base_ms for base_ms, time_ms in pairs)
 
@@ -63,7 +63,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 class _Server:
-    """A process that serves windows on one side."""
+    """A process that runs windows of work on one side, on request."""
 
     def __init__(self, side: Side, name: str, python: str) -> None:
         command = [str(CALLS)] if name == "calls" else [python, str(WORK), name]
@@ -76,7 +76,7 @@ class _Server:
         self._error = b""
 
     def start(self) -> None:
-        """Wait for its names. Raises BenchError with its last words."""
+        """Wait for the names of the work that the process offers. Raises BenchError with its error output."""
         line = self._line(_START_TIMEOUT_S)
         try:
             self.names = [str(name) for name in json.loads(line)]
@@ -84,7 +84,7 @@ class _Server:
             raise BenchError(f"{self.side.name}: said {line[:80]!r} instead of names") from error
 
     def window(self, name: str) -> float:
-        """Milliseconds of an iteration. Raises BenchError."""
+        """Run one window; milliseconds per iteration. Raises BenchError."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(name.encode() + b"\n")
@@ -94,7 +94,7 @@ class _Server:
             raise BenchError(f"{self.side.name}: {name}: {error}") from error
 
     def end(self) -> None:
-        """Wait for its own checks. Raises BenchError when they fail."""
+        """Wait until the process has checked its work and exited. Raises BenchError if a check failed."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -114,8 +114,8 @@ class _Server:
                     pipe.close()
 
     def _line(self, timeout_s: float) -> bytes:
-        """A line of its standard output. Its standard error is read meanwhile, so that the process never blocks on
-        it.
+        """A line of the process's standard output. Its standard error is read meanwhile, so that the process never
+        blocks on a full pipe.
         """
         assert self._process.stdout is not None
         assert self._process.stderr is not None
@@ -157,7 +157,7 @@ def compare(
         python: The interpreter that has the framework.
         say: Called with each line of progress.
     Returns:
-        Its rows; a side that could not do it is in `skipped`, with the reason.
+        The rows of the set; a side that could not run the set is in `skipped`, with the reason.
     """
     report = Report([side.name for side in sides])
     servers: list[_Server] = []
@@ -194,9 +194,9 @@ def compare(
 
 
 def first_kernel(sides: Sequence[tuple[Side, Host | None]], rounds: int, *, say: Callable[[str], None]) -> Report:
-    """Processes that load libcuda and run one kernel: until cuInit is done, and until its result is here.
+    """Measure new processes: the time until libcuda is loaded and cuInit is done, and until the first kernel is done.
 
-    Each starts when every vgpud that this benchmark started has a worker ready again.
+    Each process starts when every vgpud that this benchmark started has a worker ready again.
     """
     report = Report([side.name for side, _ in sides])
     init, first = Row("dlopen until cuInit is done"), Row("dlopen until the first kernel's result")

@@ -55,7 +55,7 @@ def _number(value_ms: float | None) -> str:
 
 
 def as_svg(report: Report, title: str) -> str:
-    """For each piece of work a line with a mark for each side, whiskers from first to third quartile; logarithmic.
+    """A logarithmic plot: a line for each piece of work, a mark for each side, whiskers from first to third quartile.
 
     Ratios to native if it was measured, else milliseconds.
     """

@@ -24,7 +24,7 @@ _START_TIMEOUT_S = 90.0
 _STOP_TIMEOUT_S = 15.0
 _POLL_S = 0.02
 
-# Channels of a vgpud that the benchmark starts: shared memory, a unix socket without it, TCP on loopback.
+# Channels of a vgpud that the benchmark starts: shared memory, a unix socket without shared memory, TCP on loopback.
 CHANNELS = ("shm", "unix", "tcp")
 
 
@@ -82,7 +82,7 @@ class Host:
 
     @property
     def side(self) -> Side:
-        """For programs."""
+        """The side for programs that use this vgpud."""
         return remote(self.channel, self._endpoint, self._token if self.channel == "tcp" else None)
 
     @property
@@ -128,12 +128,12 @@ class Host:
             self._process = None
 
     def status(self) -> dict[str, Any]:
-        """The answer of its admin socket. Raises OSError."""
+        """The status that vgpud reports on its admin socket. Raises OSError."""
         document: dict[str, Any] = AdminClient(Path(f"{self.folder}/a")).get("status")
         return document
 
     def wait_ready(self) -> None:
-        """Waits until a client finds a worker ready, and a context if one is configured."""
+        """Wait until a spare worker is ready, and a warm one (with a context) if warm workers are configured."""
         assert self._process is not None
         deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline:

@@ -1,7 +1,7 @@
 """Work of real frameworks, in windows: `python work.py torch|cupy|jax|triton`, run by `vgpu bench` on both sides.
 
-Speaks as daemon/bench/vgb_calls.c: a JSON list of names, then, for each name on standard input, the milliseconds of one
-iteration. Imports nothing of vgpu: the interpreter that has the frameworks need not have it.
+The protocol is that of daemon/bench/vgb_calls.c: a JSON list of names, then, for each name on standard input, the
+milliseconds of one iteration. Imports nothing of vgpu: the interpreter that has the frameworks need not have vgpu.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-Window = tuple[Callable[[], Any], int]  # one iteration, and how many make a window
+Window = tuple[Callable[[], Any], int]  # one iteration, and the number of iterations in a window
 Windows = dict[str, Window]
 WARM_UP = 3
 
@@ -111,7 +111,7 @@ def cupy_work() -> tuple[Windows, Callable[[], Any]]:
 
 
 def jax_work() -> tuple[Windows, Callable[[], Any]]:
-    """Compiled functions of XLA's."""
+    """Functions compiled by XLA."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     import jax
     import jax.numpy as jnp
@@ -130,7 +130,7 @@ def jax_work() -> tuple[Windows, Callable[[], Any]]:
 
 
 def triton_work() -> tuple[Windows, Callable[[], Any]]:
-    """A kernel of Triton's, launched by its own launcher."""
+    """A Triton kernel, launched by Triton's launcher."""
     import torch
     import triton
     import triton.language as tl
@@ -150,7 +150,7 @@ SETS = {"torch": torch_work, "cupy": cupy_work, "jax": jax_work, "triton": trito
 def main() -> None:
     """Serve windows until the end of standard input."""
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # keeps output of frameworks out of the times on standard output
+    os.dup2(2, 1)  # keeps the frameworks' output out of the times on `out`
     work, synchronize = SETS[sys.argv[1]]()
     for function, _ in work.values():
         for _ in range(WARM_UP):

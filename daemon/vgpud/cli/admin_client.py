@@ -26,7 +26,7 @@ _DOCUMENT_NBYTES = 64 * 1024 * 1024
 
 
 class AdminError(Exception):
-    """vgpud refuses, in one line."""
+    """vgpud refuses the request; the text is one line."""
 
 
 class _Connection(http.client.HTTPConnection):
@@ -47,11 +47,11 @@ class AdminClient:
         self.path = path
 
     def get(self, *parts: str) -> Any:
-        """The document at a path below the version. Raises AdminError."""
+        """The document at a path below /v1. Raises AdminError."""
         return self.request("GET", *parts)
 
     def request(self, method: str, *parts: str, document: object = None, timeout_s: float = _TIMEOUT_S) -> Any:
-        """Ask or order something. Raises AdminError."""
+        """Make one request; returns the document of the answer. Raises AdminError."""
         path = "/".join(["/v1", *(quote(part, safe="") for part in parts)])
         status, body = self._ask(method, path, None if document is None else json.dumps(document), timeout_s)
         found = json.loads(body)
@@ -67,7 +67,7 @@ class AdminClient:
         return body.decode()
 
     def _ask(self, method: str, path: str, body: str | None, timeout_s: float = _TIMEOUT_S) -> tuple[int, bytes]:
-        """One request on a connection of its own, which vgpud has closed when this returns: it holds nothing of us."""
+        """Make one request on a new connection; returns after vgpud has closed it and holds nothing for this client."""
         with contextlib.closing(_Connection(self.path)) as connection:
             connection.timeout = timeout_s
             connection.request(method, path, body=body, headers={"Connection": "close"})

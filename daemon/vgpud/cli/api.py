@@ -1,4 +1,4 @@
-"""`vgpu api`: which functions there are and how each is answered."""
+"""`vgpu api`: the functions of the API, and how vgpu answers each."""
 
 from __future__ import annotations
 

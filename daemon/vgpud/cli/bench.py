@@ -1,4 +1,4 @@
-"""`vgpu bench`: remoted over native time, measured in one run."""
+"""`vgpu bench`: the ratio of remoted to native time, measured in one run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..endpoint import EndpointError, parse_endpoint
 from .fail import fail
 from .status import ExitStatus
 
-_WARM = "warm"  # name of the side whose context is made before its client
+_WARM = "warm"  # name of the side whose worker has a context before its client connects
 
 
 @click.command()

@@ -78,7 +78,7 @@ class Client:
         self._sock.close()
 
     def hello(self) -> Welcome:
-        """Introduce ourselves; the answer holds the inventory."""
+        """Send hello; the answer holds the inventory."""
         info = ClientInfo(pid=os.getpid(), comm="python", library="vgpud.client")
         features = (*FEATURES, *((REGION,) if self._region else ()))
         return self._ask(Hello(features=features, client=info, token=self._token, pci=self._pci), Welcome)
@@ -94,15 +94,15 @@ class Client:
         return self._ask(Nvml(call, device, arguments), Answer)
 
     def attach(self, device: int = -1) -> Attached:
-        """Ask for a worker; with `device` >= 0 it makes a context there. From then on the socket carries commands."""
+        """Request a worker; `device`: of the first context, -1: unknown. From then on the socket carries commands."""
         return self._ask(Attach(device, self._region), Attached)
 
     def detach(self) -> socket.socket:
-        """The socket, now the caller's."""
+        """The socket; ownership passes to the caller."""
         return self._sock
 
     def _ask(self, message: ClientMessage, expected: type[_Message]) -> _Message:
-        with contextlib.suppress(BrokenPipeError):  # a host that refuses at once has sent the reason
+        with contextlib.suppress(BrokenPipeError):  # a host that refuses and closes has sent the reason before
             self._sock.sendall(self._connection.send(message))
         answer = self._receive()
         if isinstance(answer, Refused):

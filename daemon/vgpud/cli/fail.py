@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def say(message: str) -> None:
-    """A line on standard error, as the command's that was typed."""
+    """Print a line on standard error, prefixed with the command that was typed."""
     context = click.get_current_context(silent=True)
     click.echo(f"{context.command_path if context is not None else 'vgpu'}: {message}", err=True)
 
@@ -30,7 +30,7 @@ def fail(message: str, status: ExitStatus) -> NoReturn:
 
 @contextmanager
 def reported(endpoint: Endpoint) -> Iterator[None]:
-    """Turn what can go wrong with a connection into fail()."""
+    """Turn errors of a connection into fail()."""
     try:
         yield
     except RefusedError as error:

@@ -1,4 +1,4 @@
-"""Which libraries a program is given: by `vgpu run`, and by the commands that watch what its kernels do."""
+"""The guest libraries that a program gets from `vgpu run` and from the commands that watch what its kernels do."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Libraries:
-    """What the program is given.
+    """The choice of guest libraries for a program.
 
     Args:
         folder: Holds libcuda.so.1, and the folders of the other libraries.
-        preload: Preload libcuda; None: where an RPATH would win.
+        preload: Preload libcuda; None: only if an RPATH leads to another libcuda.
         cudart: Whose libcudart: "auto", "ours", "theirs", as `vgpu run --cudart` has them.
-        cupti: vgpu's libcupti in the place of NVIDIA's.
-        torch: vgpu-torch on PYTHONPATH.
-        verbose: Say what is given, and for whom.
+        cupti: Use vgpu's libcupti in place of NVIDIA's.
+        torch: Put vgpu-torch on PYTHONPATH.
+        verbose: Print which libraries and variables are set, and why.
     """
 
     folder: Path = LIBRARIES
@@ -63,8 +63,8 @@ def give_libraries(environment: dict[str, str], program: str, endpoint: Endpoint
     operators, compilers.
 
     Args:
-        environment: The program's, still as this process's where it matters to the loader.
-        endpoint: Where vgpud is; None: where the libraries find it in any program.
+        environment: The program's, changed in place. On entry, what the loader reads is as in this process.
+        endpoint: Where vgpud listens; None: the libraries look for it as in any program.
     """
     _give_driver(environment, program, endpoint, libraries)
     _give_runtime(environment, program, libraries)
@@ -74,7 +74,7 @@ def give_libraries(environment: dict[str, str], program: str, endpoint: Endpoint
 
 
 def program_of(command: Sequence[str]) -> str:
-    """The program of a command whose libraries are chosen: where that is `vgpu doctor`, the one it looks at."""
+    """The program for which libraries are chosen: the command's own, or the one that `vgpu doctor` examines."""
     if os.path.basename(command[0]) == "vgpu" and command[1:2] == ("doctor",):
         words = command[2:]
         looked_at = words[words.index("--") + 1 :] if "--" in words else words[-1:]
@@ -88,7 +88,7 @@ def _says(environment: dict[str, str], libraries: Libraries) -> bool:
 
 
 def _give_driver(environment: dict[str, str], program: str, endpoint: Endpoint | None, libraries: Libraries) -> None:
-    """Where vgpud is, and vgpu's libcuda and libnvidia-ml before others."""
+    """Set where vgpud listens, and put vgpu's libcuda and libnvidia-ml before others."""
 
     def put_first(key: str, value: Path) -> None:
         rest = environment.get(key)
@@ -109,7 +109,7 @@ def _give_driver(environment: dict[str, str], program: str, endpoint: Endpoint |
 
 
 def _give_runtime(environment: dict[str, str], program: str, libraries: Libraries) -> None:
-    """Put vgpu's runtime libraries on the program's path where it finds none; say which are used if asked."""
+    """Put vgpu's runtime libraries on the program's path if it finds none; print which are used if verbose."""
     choice, folder = libraries.cudart, libraries.folder / FOLDER
     theirs = find_runtimes(program, os.environ) if choice == "auto" else dict.fromkeys(FOLDERS)
     wanted = [] if choice == "theirs" else [soname for soname, found in theirs.items() if found is None]
@@ -126,7 +126,7 @@ def _give_runtime(environment: dict[str, str], program: str, libraries: Librarie
 
 
 def _give_profiler(environment: dict[str, str], program: str, libraries: Libraries) -> None:
-    """Preload vgpu's libcupti where the program would find NVIDIA's, and have it found by name where it finds none."""
+    """Preload vgpu's libcupti if the program would find NVIDIA's; if it finds none, add vgpu's to the library path."""
     folder = libraries.folder / CUPTI_FOLDER
     ours = {soname: folder / major / soname for soname, major in CUPTI_FOLDERS.items()}
     ours = {soname: file for soname, file in ours.items() if libraries.cupti and file.exists()}
@@ -150,18 +150,18 @@ def _give_profiler(environment: dict[str, str], program: str, libraries: Librari
 def _give_torch(environment: dict[str, str], program: str, libraries: Libraries) -> None:
     """Give the program vgpu-torch, unless it is switched off or the program's Python has no torch."""
     if not libraries.torch:
-        environment["VGPU_TORCH"] = "0"  # also for one that is installed in the program's Python
+        environment["VGPU_TORCH"] = "0"  # disables a vgpu-torch in the program's Python, too
     if environment.get("VGPU_TORCH") != "0" and is_wanted(program, os.environ):
         put_on_path(environment, libraries.folder)
 
 
 def _give_compilers(environment: dict[str, str], program: str, endpoint: Endpoint | None, libraries: Libraries) -> None:
-    """Have programs that assemble kernels on their own hand PTX to simulated devices."""
+    """Make programs that assemble kernels themselves pass PTX to simulated devices."""
     found = find(environment)
     try:
         endpoint = endpoint or parse_endpoint(str(found["url"]))
     except EndpointError:
-        return  # the program's own cuInit says it
+        return  # the program's cuInit reports the error
     capabilities = steering.simulated_capabilities(endpoint, found["token"] or None)
     made = steering.apply(environment, capabilities, program, libraries.folder)
     made += steering.show_jax_the_device(environment)

@@ -1,6 +1,6 @@
 """What `vgpu sim profile` shows: launches as workers log them, added up by kernel, and as a trace.
 
-A worker's line is that of daemon/vgpusim/device/vgx_sim_count.c."""
+Workers write these lines in daemon/vgpusim/device/vgx_sim_count.c."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 _WORD = "profile"
 _UNFINISHED = "unfinished "  # begins the line of a kernel that still ran at the session's end
-_FACTS = 12  # numbers of a line before its counters
+_FACTS = 12  # numbers in a line before the counters
 _NAME_LENGTH = 60  # in the table
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch of a kernel. Times are of CLOCK_MONOTONIC; bytes are by space and kind (emit_count.py)."""
+    """One launch of a kernel. Times: CLOCK_MONOTONIC. `nbytes`: by memory space and kind of access (emit_count.py)."""
 
     kernel: str
     session: int
@@ -31,7 +31,7 @@ class Launch:
     begin_ns: int
     end_ns: int
     device: int
-    thread: int  # of the worker, that ran it
+    thread: int  # thread of the worker that ran the launch
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_nbytes: int
@@ -44,12 +44,12 @@ class Launch:
 
 @dataclass(slots=True)
 class Run:
-    """What the lines of vgpud's log say of a run.
+    """A run, as vgpud's log describes it.
 
     Args:
-        launches: As they ended.
-        unfinished: Kernels that still ran at the program's end, each as often as it did.
-        is_cut_short: A line of a launch is not whole: the worker or vgpud was killed while it wrote.
+        launches: In the order in which they ended.
+        unfinished: The kernel of each launch that still ran at the program's end.
+        is_cut_short: The line of a launch is truncated: the worker or vgpud was killed while writing it.
         others: The log's other lines.
     """
 
@@ -60,7 +60,7 @@ class Run:
 
 
 def read_run(lines: Iterable[str]) -> Run:
-    """Sort the lines of vgpud's log."""
+    """Parse the lines of vgpud's log."""
     run = Run()
     for line in lines:
         if not is_of(line, _WORD):
@@ -80,7 +80,7 @@ def read_run(lines: Iterable[str]) -> Run:
 
 
 def _launch_in(line: str, text: str) -> Launch:
-    """The launch of a line. Raises ValueError: it is not whole."""
+    """The launch that a line describes. Raises ValueError if the line is truncated."""
     *words, name = text.split(" ", _FACTS + emit_count.COUNT)
     numbers = [int(word) for word in words]
     if len(numbers) < _FACTS + emit_count.COUNT:
@@ -110,7 +110,7 @@ def _launch_in(line: str, text: str) -> Launch:
 
 @dataclass(slots=True)
 class KernelTotal:
-    """What all launches of a kernel did; of those that were not finished nothing is known."""
+    """Sums over all launches of a kernel; those that did not finish are only counted."""
 
     kernel: str
     launches: int = 0
@@ -134,7 +134,7 @@ class KernelTotal:
 
     @property
     def active_lanes(self) -> float:
-        """Share of lanes that act in an instruction: 1 without divergence in whole warps."""
+        """Mean share of active lanes in an instruction: 1 for whole warps without divergence."""
         return self.thread_instructions / (32 * self.warp_instructions) if self.warp_instructions else 0.0
 
     def as_json(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class KernelTotal:
 
 
 def totals(run: Run) -> list[KernelTotal]:
-    """By kernel, the one that took longest first."""
+    """The totals of each kernel, longest time first."""
     by_kernel: dict[str, KernelTotal] = {}
     for launch in run.launches:
         by_kernel.setdefault(launch.kernel, KernelTotal(launch.kernel)).add(launch)
@@ -178,8 +178,8 @@ def rows(kernels: Sequence[KernelTotal]) -> list[list[str]]:
 
 
 def trace(launches: Sequence[Launch]) -> dict[str, Any]:
-    """Chrome's trace format, which Perfetto opens: a process for each device of a session, a track for each thread
-    that ran launches, so that no two overlap on one."""
+    """Chrome's trace format, which Perfetto opens: a process for each device of a session, a track for each worker
+    thread that ran launches, so that no two launches overlap on one track."""
     first = min((launch.begin_ns for launch in launches), default=0)
     events: list[dict[str, Any]] = []
     for process in dict.fromkeys((launch.session, launch.device) for launch in launches):

@@ -51,14 +51,14 @@ def endpoint_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def token_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """VGPU_TOKEN or guest.conf's; no argument, as that would be in everybody's process list."""
+    """The token of VGPU_TOKEN or guest.conf. --token is hidden: every user can read a command's arguments."""
     return click.option("--token", envvar="VGPU_TOKEN", hidden=True, default=lambda: find(os.environ)["token"] or None)(
         function
     )
 
 
 def _found() -> str:
-    """A program would not look for this user's own vgpud; on the host it comes before the system's."""
+    """The endpoint that a program would find; if that is none or the system's, this user's own vgpud."""
     found, own = find(os.environ), default_endpoint()
     url = str(found["url"])
     if not url and found["configuration"] not in ("read", "absent") and not Path(own.path).exists():

@@ -38,7 +38,7 @@ class PrivateDaemon:
     def __init__(
         self, gpus: str | None, *, config: Path | None = None, log: Path | None = None, timeout_s: float = 30.0
     ) -> None:
-        """`log`: a file for its log; None: this process's standard error."""
+        """`log`: a file for the daemon's log; None: this process's standard error."""
         self._gpus = gpus
         self._config = config
         self._log = log
@@ -48,7 +48,7 @@ class PrivateDaemon:
 
     @property
     def endpoint(self) -> UnixEndpoint:
-        """Where it answers."""
+        """Where the daemon answers."""
         return UnixEndpoint(f"{self._directory}/vgpud.sock")
 
     def __enter__(self) -> PrivateDaemon:
@@ -86,7 +86,7 @@ class PrivateDaemon:
                 env=child_environment() | {"NOTIFY_SOCKET": notify_path},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                stderr=log,  # ours where None: what it warns of is for the user
+                stderr=log,  # None: ours, as the daemon's warnings are for the user
                 start_new_session=True,  # ^C is for the program
             )
             pidfd = os.pidfd_open(self._process.pid)
@@ -99,8 +99,8 @@ class PrivateDaemon:
                 raise PrivateDaemonError(f"the private vgpud {how}")
 
     def drain(self, timeout_s: float) -> bool:
-        """Have it end when its sessions have, which write their last lines into the log meanwhile. False: they have
-        not within `timeout_s`, or it has died. `limits.drain_timeout_s` bounds the same wait."""
+        """End the daemon after its sessions, whose workers write their last lines into the log meanwhile. False: it did
+        not end within `timeout_s`, or it failed. `limits.drain_timeout_s` bounds the same wait."""
         if self._process is None:
             return False
         self._process.send_signal(signal.SIGTERM)
@@ -112,7 +112,7 @@ class PrivateDaemon:
         process = self._process
         if process is not None:
             assert process.stdin is not None
-            process.stdin.close()  # the order to drain
+            process.stdin.close()  # tells the daemon to drain
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_STOP_TIMEOUT_S)
             with contextlib.suppress(ProcessLookupError):

@@ -43,7 +43,7 @@ _FORWARDED = (
 
 
 class _RunCommand(click.Command):
-    """--trace is a flag and may have a value: `--trace ./program` must not take the program for one."""
+    """--trace is a flag, and --trace=VALUE has a value: in `--trace ./program` the program is not a value."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """click's hook."""
@@ -129,7 +129,7 @@ def run(
             pass  # the libraries find the endpoint as in any program
         else:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-                signal.signal(number, interrupted)  # so that the private vgpud is stopped on the way out
+                signal.signal(number, interrupted)  # raises SystemExit, so that `stack` stops the private vgpud
             try:
                 default = None if config is not None else DEFAULT_GPU
                 endpoint = stack.enter_context(PrivateDaemon(gpus or default, config=config)).endpoint
@@ -144,7 +144,7 @@ def run(
 
 
 def interrupted(number: int, _frame: object) -> NoReturn:
-    """A handler of signals that lets the private vgpud be stopped on the way out."""
+    """A signal handler that raises SystemExit, so that context managers stop the private vgpud."""
     raise SystemExit(ExitStatus.SIGNAL_BASE + number)
 
 
@@ -172,8 +172,8 @@ def supervise(command: Sequence[str], environment: dict[str, str], timeout_s: fl
 
 
 def _pass_on(caught: signal.struct_siginfo, process: subprocess.Popen[bytes]) -> None:
-    """A signal from a process (SI_USER is 0) was sent only to this process; the terminal's (SI_KERNEL) has reached the
-    program, too."""
+    """Forward a signal that a process sent to this process alone (SI_USER is 0). A signal of the terminal (SI_KERNEL)
+    has reached the program, too."""
     if caught.si_signo != signal.SIGCHLD and caught.si_code <= 0:
         process.send_signal(caught.si_signo)
 
@@ -196,7 +196,7 @@ def _wait_until(
         descendants.signal(process.pid, number)
         number, deadline = signal.SIGKILL, time.monotonic() + _KILL_AFTER_S
         while descendants.pids(process.pid) and time.monotonic() < deadline:
-            signal.sigtimedwait(awaited, min(0.1, max(0.0, deadline - time.monotonic())))  # some send no SIGCHLD
+            signal.sigtimedwait(awaited, min(0.1, max(0.0, deadline - time.monotonic())))  # not all send SIGCHLD to us
     return int(ExitStatus.TIMEOUT)
 
 

@@ -21,7 +21,7 @@ _WORD = "sanitizer"
 
 
 def read_reports(lines: list[str]) -> tuple[list[dict[str, Any]], list[str], bool]:
-    """The reports in the lines of vgpud's log, its other lines, and whether a report is not whole."""
+    """The reports in vgpud's log, the other lines of the log, and whether a report is truncated."""
     reports, others, is_cut_short = [], [], False
     for line in lines:
         if not is_of(line, _WORD):
@@ -77,7 +77,7 @@ class Report:
         return len(self._grouped()) + hidden
 
     def _grouped(self) -> list[tuple[dict[str, Any], int]]:
-        """Each finding with how often it was made: races between the same two accesses are one."""
+        """Each finding with its number of reports: races between the same two accesses are one finding."""
         found: dict[object, dict[str, Any]] = {}
         counts: Counter[object] = Counter()
         for number, report in enumerate(self.reports):
@@ -91,7 +91,7 @@ class Report:
         return [(report, counts[key]) for key, report in found.items()]
 
     def lines(self) -> Iterator[str]:
-        """The whole text, without the marks at the beginnings of lines."""
+        """The lines of the text, without compute-sanitizer's prefix (=========)."""
         yield f"VGPU SANITIZE: {self.tool}"
         grouped = self._grouped()
         for report, count in grouped[: self.limit]:

@@ -10,7 +10,7 @@ _HEADER = ["SESSION", "TENANT", "SHARE", "PID", "COMM", "WORKER", "MEMORY", "LIM
 
 
 def format_sessions(sessions: list[dict[str, Any]], cpu: dict[int, float] | None = None) -> str:
-    """The table. `cpu`: each session's share of a processor in percent, in place of seconds."""
+    """The table. `cpu`: percent of a processor by session number, shown in place of processor seconds."""
     header = [*_HEADER[:8], "CPU%" if cpu is not None else "CPU_S", "AGE_S"]
     rows = []
     for each in sessions:

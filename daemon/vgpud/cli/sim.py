@@ -98,7 +98,7 @@ def profile(
     """
     for file in filter(None, (output, trace_file)):
         try:
-            file.open("a").close()  # before the program takes its time
+            file.open("a").close()  # fails before the program runs, not after
         except OSError as error:
             fail(str(error), ExitStatus.USAGE)
     watched = run_watched(command, "profile = true", gpus, timeout_s)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _GUEST_CONFIGURATION = "/etc/vgpu/guest.conf"
 _MONITOR_PERIOD_S = 1.0
-_APP_KEYS = ("pid", "process_name", "used_gpu_memory")  # fields of a process in the JSON, where its device is known
+_APP_KEYS = ("pid", "process_name", "used_gpu_memory")  # a process's fields in its device's JSON
 
 
 @dataclass

@@ -11,7 +11,7 @@ class ExitStatus(IntEnum):
     OK = 0
     FAILURE = 1
     USAGE = 2  # click's own
-    UNAVAILABLE = 69  # no vgpud answers, or it refuses
+    UNAVAILABLE = 69  # no vgpud answers, or vgpud refuses
     SOFTWARE = 70  # vgpud could not start for a reason that is not the configuration
     ALREADY_RUNNING = 75
     CONFIG = 78

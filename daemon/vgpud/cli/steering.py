@@ -43,7 +43,7 @@ _XLA_FLAGS = "--xla_gpu_autotune_level=0 --xla_gpu_enable_command_buffer="
 
 @dataclass(frozen=True)
 class Setting:
-    """A variable, its value, and for whom it is set."""
+    """An environment variable, its value, and why it is set."""
 
     name: str
     value: str
@@ -96,7 +96,7 @@ def settings(capabilities: Sequence[Capability]) -> list[Setting]:
 
 
 def missing(environment: Mapping[str, str], capabilities: Sequence[Capability]) -> list[Setting]:
-    """Those of the settings that the user has not made."""
+    """The settings whose variables the user has not set."""
     return [setting for setting in settings(capabilities) if setting.name not in environment]
 
 
@@ -106,16 +106,16 @@ def apply(
     program: str = "python3",
     library_directory: Path = LIBRARIES,
 ) -> list[Setting]:
-    """Set what is missing, and extend the paths on which programs find the stand-ins.
+    """Set the missing variables, and extend the paths on which programs find the stand-ins.
 
     Args:
-        environment: The program's.
-        capabilities: Of its simulated devices.
-        program: What is run, as a shell is given it.
+        environment: The program's, changed in place.
+        capabilities: Compute capabilities of the simulated devices.
+        program: The program that is run, as one types it in a shell.
         library_directory: Where libcuda is.
 
-    Those of NVRTC and nvJitLink are preloaded, unless VGPU_COMPILER=0. ptxas is first on PATH; Triton's backend is last
-    on PYTHONPATH, where it hides nothing and only Triton reads it.
+    The stand-ins of NVRTC and nvJitLink are preloaded, unless VGPU_COMPILER=0. That of ptxas is first on PATH; Triton's
+    backend is last on PYTHONPATH, where it hides no other package and only Triton reads it.
     """
     made = missing(environment, capabilities)
     if any(setting.name == "TRITON_DEFAULT_BACKEND" for setting in made):
@@ -136,8 +136,8 @@ def apply(
 
 
 def show_jax_the_device(environment: dict[str, str]) -> list[Setting]:
-    """Where there is no device file that JAX looks for, as in every guest: extend PYTHONPATH by a plugin of JAX's that
-    has it look at the driver. Last on the path, where it hides nothing and only JAX reads it.
+    """If no device file that JAX looks for exists, as in every guest, extend PYTHONPATH by a plugin that makes JAX ask
+    the driver. The plugin is last on the path, where it hides no other package and only JAX reads it.
     """
     if any(Path(file).exists() for file in JAX_LOOKS_FOR):
         return []
@@ -147,7 +147,7 @@ def show_jax_the_device(environment: dict[str, str]) -> list[Setting]:
 
 
 def _linkers(program: str, environment: Mapping[str, str]) -> list[str]:
-    """The linkers that the program has, or the Python on PATH where it is another program, a shell for one."""
+    """The linkers that the program has; if it is not Python (a shell, say), also those of the Python on PATH."""
     is_python = Path(program).name.startswith("python")
     candidates = [program] if is_python else [program, "python3", "python"]
     found = [find_libraries(name, environment, LINKERS) for name in candidates]

@@ -37,7 +37,7 @@ def top(client: AdminClient, delay: float, iterations: int | None) -> None:
 
 
 def _percent(session: dict[str, Any], now: float, before: tuple[float, float] | None) -> float:
-    """Of one processor, since the last look; at the first one since the session began."""
+    """Percent of one processor since the last update; in the first update, since the session began."""
     if session["worker_cpu_s"] is None:
         return 0.0
     since_s, used_s = (session["age_s"], 0.0) if before is None else (now - before[0], before[1])

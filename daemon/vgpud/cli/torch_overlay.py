@@ -1,6 +1,6 @@
 """Whether a program gets vgpu-torch, and how its Python finds the package.
 
-Only torch reads its entry point, so that it is harmless on the path of any other Python program. It is left out where
+Only torch reads its entry point, so the package is harmless on the path of other Python programs. It is left out where
 the program's Python is known and has no torch.
 """
 
@@ -23,7 +23,7 @@ _SITES = ("lib/python3*/site-packages", "lib/python3/dist-packages", "local/lib/
 
 
 def is_wanted(program: str, environment: Mapping[str, str]) -> bool:
-    """False only where `program` is Python, or a script of its, and that Python has no torch."""
+    """False only if `program` is Python or a Python script, and that Python has no torch."""
     path = environment.get("PATH", os.defpath)
     binary = resolve_program(program, path)
     if binary is None or not (_PYTHON.match(binary.name) or _PYTHON.match(binary.resolve().name)):
@@ -46,7 +46,7 @@ def _sites(programs: set[str | None], environment: Mapping[str, str]) -> Iterato
 
 
 def put_on_path(environment: dict[str, str], library_directory: Path) -> bool:
-    """Append the package's folder to PYTHONPATH, so that it hides nothing; False if this build has none."""
+    """Append the package's folder to PYTHONPATH, where it hides no other package; False if the folder is missing."""
     folder = library_directory / FOLDER
     if not folder.is_dir():
         return False

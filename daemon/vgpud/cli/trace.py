@@ -33,7 +33,7 @@ class Sum:
 
 @contextmanager
 def traced(kind: str, environment: dict[str, str]) -> Iterator[Callable[[], None]]:
-    """Set the program's variables for a kind of trace; the function that is returned prints what there is at the end.
+    """Set the program's variables for a kind of trace; the yielded function prints the result after the run.
 
     Args:
         kind: "calls", "all" (with look-ups of functions), "summary", "json" (a summary, too), or "" for none.
@@ -79,13 +79,13 @@ def add_up(lines: Iterable[str]) -> dict[str, Sum]:
 
 
 def format_json(sums: dict[str, Sum]) -> str:
-    """By function, the one that took the most time first."""
+    """JSON with the sums of each function, longest total time first."""
     ordered = sorted(sums.items(), key=lambda item: (-item[1].total_us, item[0]))
     return json.dumps({name: asdict(one) for name, one in ordered}, indent=2)
 
 
 def format_summary(sums: dict[str, Sum]) -> str:
-    """As strace -c: the functions that took the most time first."""
+    """A table like that of strace -c, longest total time first."""
     whole_us = sum(one.total_us for one in sums.values()) or 1.0
     ordered = sorted(sums.items(), key=lambda item: (-item[1].total_us, item[0]))
     rows = [

@@ -1,4 +1,4 @@
-"""`vgpu vm device`: a VM's vsock device as a service of its own, which a restart of vgpud's does not touch."""
+"""`vgpu vm device`: a VM's vsock device as a separate service, which runs on while vgpud restarts."""
 
 from __future__ import annotations
 

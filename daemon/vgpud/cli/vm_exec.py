@@ -52,7 +52,7 @@ def exec_qemu(gpus: str | None, slot: int, endpoint: Endpoint, token: str | None
         fail(f"{len(identities)} cards from slot {slot} on do not fit on a bus of {_SLOTS}", ExitStatus.USAGE)
     arguments = list(command)
     for index, identity in enumerate(identities):
-        _process, fd = start_stub(identity)  # which is QEMU's child from now on
+        _process, fd = start_stub(identity)  # QEMU's child after execvp
         arguments += ["-device", f"x-pci-proxy-dev,id=vgpu{index},fd={fd},addr={slot + index:#x}"]
     try:
         os.execvp(arguments[0], arguments)

@@ -1,4 +1,4 @@
-"""`vgpu vm snippet`: the lines that connect a VM, to be pasted."""
+"""`vgpu vm snippet`: lines to paste into configurations to connect a VM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program run on a vgpud of its own whose workers write into the log what its kernels do."""
+"""Runs a program on a private vgpud, whose workers log what the program's kernels do."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ drain_timeout_s = {_LAST_WORDS_S}
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A run: the program's exit code, and the lines of vgpud's log, which may lack some where it is not whole."""
+    """A run: the program's exit code, the lines of vgpud's log, and whether none of its lines are missing."""
 
     code: int
     lines: list[str]
@@ -45,8 +45,8 @@ def run_watched(command: Sequence[str], setting: str, gpus: str | None, timeout_
     """Run a program on simulated devices.
 
     Args:
-        setting: The line of the configuration that says what workers are to write.
-        gpus: Profiles, as `vgpu run --gpu` takes them; None: its default.
+        setting: The configuration line that selects what workers log.
+        gpus: Profiles, as `vgpu run --gpu` takes them; None: that command's default.
     """
     libraries = Libraries()
     libraries.check()

@@ -1,6 +1,6 @@
 """Workers' lines in vgpud's log for the commands that watch a program's kernels: `vgpu sanitize`, `vgpu sim profile`.
 
-A worker's line is a JSON string in a field of vgpud's line (vgpud.log), and begins with a word that says for whom."""
+A worker's line is a JSON string in a field of vgpud's line (vgpud.log), and begins with a word for its kind."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _FIELD = 'line="'
 
 
 def is_of(line: str, word: str) -> bool:
-    """Whether a line of the log is a worker's that begins with "word: "."""
+    """Whether a line of the log holds a worker's line that begins with "word: "."""
     return f"{_FIELD}{word}: " in line
 
 
 def said(line: str, word: str) -> str | None:
-    """What a worker says after "word: " in a line of the log; None when it says something else, or is cut short."""
+    """A worker's text after "word: " in a line of the log; None if the line has no such text, or is truncated."""
     start = line.find(f"{_FIELD}{word}: ")
     if start < 0:
         return None

@@ -2,7 +2,7 @@
 
 vgpud itself never loads the driver: `python -m vgpud.devices.host_gpu [LIBCUDA]` prints the INVENTORY map of
 protocol/wire.md as msgpack on stdout, or one line on stderr and exit code 1. Limits and memory cost need a context, so
-each device gets one for the time of the question.
+each device gets one for the time of the probe.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ PROBE_TIMEOUT_S = 60.0
 # instead of failing at a call. When a feature is implemented for clients, its line here is deleted.
 WITHHELD = frozenset(
     {
-        # the worker does not have the client's pages, except those of pinned memory
+        # the worker cannot access the client's pages, except those of pinned memory
         DeviceAttribute.DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
         DeviceAttribute.PAGEABLE_MEMORY_ACCESS,
         DeviceAttribute.PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES,
         DeviceAttribute.CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
-        # shared with other clients by cuIpc and descriptors alone (vgx_ipc.c); with devices and interfaces, nothing
+        # clients share only with clients, by cuIpc and descriptors (vgx_ipc.c), not with other devices or APIs
         DeviceAttribute.HANDLE_TYPE_FABRIC_SUPPORTED,
         DeviceAttribute.MULTICAST_SUPPORTED,
         DeviceAttribute.DMA_BUF_SUPPORTED,
@@ -46,7 +46,7 @@ WITHHELD = frozenset(
         DeviceAttribute.GPU_DIRECT_RDMA_WRITES_ORDERING,
         DeviceAttribute.TIMELINE_SEMAPHORE_INTEROP_SUPPORTED,
         DeviceAttribute.COOPERATIVE_MULTI_DEVICE_LAUNCH,
-        # not offered to clients: arrays; memory and pools of the host's nodes
+        # not offered to clients: sparse and deferred-mapping arrays; virtual memory and pools on the host or its nodes
         DeviceAttribute.SPARSE_CUDA_ARRAY_SUPPORTED,
         DeviceAttribute.DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
         DeviceAttribute.HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
@@ -57,12 +57,12 @@ WITHHELD = frozenset(
     }
 )
 
-# Of sets of bits, those that clients can use.
+# Attributes that are bit masks: the bits that clients can use.
 USABLE: dict[int, int] = {DeviceAttribute.MEMPOOL_SUPPORTED_HANDLE_TYPES: 1}  # file descriptors
 
 
 class HostGpuError(Exception):
-    """The real driver is missing or does not answer; one line."""
+    """The real driver is missing or does not answer; the text is one line."""
 
 
 def probe(libcuda: str = "libcuda.so.1") -> dict[str, Any]:
@@ -114,7 +114,7 @@ class _Driver:
 
 
 def _release() -> str:
-    """The driver's release, as its kernel module says it; its CUDA version is asked of the driver itself."""
+    """The driver's release, from its kernel module; the CUDA version comes from cuDriverGetVersion."""
     try:
         with open("/sys/module/nvidia/version", encoding="ascii") as file:
             return file.read().strip()
@@ -123,7 +123,7 @@ def _release() -> str:
 
 
 def _peers(driver: _Driver, device: int, count: int) -> bytes:
-    """For each device five numbers, by CUdevice_P2PAttribute from 1; 0: itself, or not answered."""
+    """For each device, CUdevice_P2PAttribute 1 to 5; 0 for `device` itself, or if the driver reports an error."""
     numbers = []
     for ordinal in range(count):
         other = driver.integer("cuDeviceGet", ordinal)

@@ -22,7 +22,7 @@ _SHARING = (
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """`fields` is wire.md's INVENTORY; `gpus` is the configuration's text it came from."""
+    """`fields`: the INVENTORY of wire.md. `gpus`: the configuration's list of simulated devices."""
 
     fields: dict[str, Any]
     gpus: str

@@ -1,7 +1,7 @@
-"""How much of each simulated device's memory, of the host's, and of what else its tenant may have every session uses: a
-file that all workers map, with a row for each.
+"""What each session uses: memory of each simulated device, memory of the host, and what else its tenant has quotas
+for. A file that all workers map, with a row for each session.
 
-A row says whose it is, so that a tenant's sessions can be counted together. The layout is that of
+A row names its tenant, so that a tenant's sessions can be counted together. The layout is that of
 protocol/c/vgw_ledger.h.
 """
 
@@ -17,9 +17,9 @@ from collections import deque
 from vgpud._gen.api import QUOTAS
 
 ROWS = 1024
-_CAP = 2**53  # rows are written by workers: what a JSON document and Prometheus hold exactly
-_HOST = 16  # after the simulated devices: what workers map of their clients' memory
-_QUOTAS = _HOST + 1  # then what is not shown here, and the quotas, in the order of QUOTAS
+_CAP = 2**53  # workers write the rows: limit values to what JSON and Prometheus hold exactly
+_HOST = 16  # after the columns of simulated devices: client memory that workers map
+_QUOTAS = _HOST + 1  # then a column that is not read here, and the quotas in the order of QUOTAS
 _COLUMNS = 48
 _WORD = struct.Struct("<Q")
 _ROW_NBYTES = _COLUMNS * _WORD.size
@@ -31,7 +31,7 @@ class Ledger:
     """The file. A session past the last row is not counted. All methods run on the event loop."""
 
     def __init__(self, fd: int | None = None, owners: dict[int, str] | None = None) -> None:
-        """A new one, or, with `fd` and the tenants of its rows, the one of the vgpud before. Raises OSError."""
+        """A new file, or the previous vgpud's: `fd`, and `owners`, the tenant of each row. Raises OSError."""
         if fd is None:
             fd = os.memfd_create("vgpu-ledger", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(fd, NBYTES)  # the first row holds how many rows have ever been assigned
@@ -57,7 +57,7 @@ class Ledger:
         return self._fd
 
     def set_absent(self, mask: int) -> None:
-        """Which devices are out of service, for all workers."""
+        """Tell all workers which devices are out of service."""
         _WORD.pack_into(self._memory, _WORD.size, mask)
 
     def take(self, tenant: str) -> int | None:
@@ -77,7 +77,7 @@ class Ledger:
         return row
 
     def give_back(self, row: int) -> None:
-        """The row's worker has ended: nothing is used any more."""
+        """Clear and free the row of a worker that has ended."""
         start = (1 + row) * _ROW_NBYTES
         self._memory[start : start + _ROW_NBYTES] = bytes(_ROW_NBYTES)
         _WORD.pack_into(self._memory, _TENANTS_AT + row * _WORD.size, 0)
@@ -88,14 +88,14 @@ class Ledger:
         self._free.append(row)
 
     def quotas(self, row: int) -> dict[str, int]:
-        """What a session has of each of QUOTAS, and `host_nbytes`."""
+        """What a session uses of each of QUOTAS, and `host_nbytes`."""
         start = (1 + row) * _ROW_NBYTES
         words = struct.unpack_from(f"<{_COLUMNS}Q", self._memory, start)
         found = {name: min(_CAP, words[_QUOTAS + number]) for number, name in enumerate(QUOTAS, 1)}
         return {"host_nbytes": min(_CAP, words[_HOST])} | found
 
     def used(self, device: int, row: int | None = None) -> int:
-        """Bytes of a device that all sessions use, or that of one row."""
+        """Bytes of a device that all sessions use, or only the session of `row`."""
         rows = range(1, 1 + self._count) if row is None else [1 + row]
         words = (_WORD.unpack_from(self._memory, row * _ROW_NBYTES + device * _WORD.size) for row in rows)
         return sum(word for (word,) in words)

@@ -1,4 +1,4 @@
-"""A guest's PCI addresses: where its machine shows stubs of the GPUs (docs/vm.md), the devices have their addresses."""
+"""A guest's PCI addresses: in a VM with PCI stubs of the GPUs (docs/vm.md), each device has its stub's address."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def relocate(inventory: dict[str, Any], addresses: Sequence[str]) -> dict[str, A
 
     Args:
         inventory: Not changed.
-        addresses: `dddd:bb:dd.f`, as a hello's `pci` is checked to be. More than there are devices are ignored.
+        addresses: `dddd:bb:dd.f`, already checked as a hello's `pci`. Those beyond the number of devices are ignored.
     """
     if not addresses:
         return inventory

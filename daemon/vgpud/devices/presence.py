@@ -20,18 +20,18 @@ class Presence:
     """The state of each device: why it is out of service, or IN_SERVICE. All methods run on the event loop."""
 
     def __init__(self, addresses: Sequence[str], changed: Callable[[int], object] = lambda _mask: None) -> None:
-        """`addresses`: each device's on the PCI bus. `changed`: told the new mask."""
+        """`addresses`: each device's PCI address. `changed`: called with each new mask."""
         self._addresses = [address.lower() for address in addresses]
         self._why = [IN_SERVICE] * len(addresses)
         self._changed = changed
 
     def why(self, device: int) -> str:
-        """Why the device is out of service. IN_SERVICE also for an address that is none of vgpud's devices."""
+        """Why the device is out of service. IN_SERVICE also for a number that no device has, such as -1."""
         return self._why[device] if 0 <= device < len(self._why) else IN_SERVICE
 
     @property
     def states(self) -> list[str]:
-        """Of each device."""
+        """The state of each device."""
         return list(self._why)
 
     @property

@@ -10,7 +10,7 @@ from .._gen import nvml as generated
 
 
 class NvmlResult(IntEnum):
-    """nvmlReturn_t, as far as we answer it."""
+    """The values of nvmlReturn_t that vgpud uses."""
 
     SUCCESS = 0
     INVALID_ARGUMENT = 2
@@ -40,17 +40,17 @@ class Call:
 
     name: str
     in_snapshot: bool
-    domain: int  # each given integer is below it; 0: no integers
+    domain: int  # exclusive upper bound of each given integer; 0: no integers
     params: tuple[Param, ...]
 
     @property
     def of_device(self) -> bool:
-        """Whether it asks about one device."""
+        """Whether the function is about one device."""
         return any(param.role == "DEVICE" for param in self.params)
 
     @property
     def argument_count(self) -> int:
-        """How many integers a question carries: those given, and of a versioned struct its version and inputs."""
+        """The number of integers in a question: those given, and the version and inputs of each versioned struct."""
         given = sum(param.role == "GIVEN" for param in self.params)
         return given + sum(1 + param.inputs for param in self.params if param.role == "VERSIONED")
 

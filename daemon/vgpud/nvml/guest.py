@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 class GuestProcess:
     """One process of the guest that has a worker."""
 
-    pid: int  # as the guest itself counts
+    pid: int  # in the guest's pid namespace
     worker_pid: int
-    memory_nbytes: tuple[int, ...] | None  # used on each device; None: the worker does not tell
+    memory_nbytes: tuple[int, ...] | None  # used on each device; None: the worker did not report it
 
 
 async def guest_processes(asking: Session, sessions: Iterable[Session]) -> list[GuestProcess]:
-    """The attached sessions of the guest that `asking` belongs to, its own included.
+    """The attached sessions of the guest that `asking` belongs to, `asking` included.
 
     A guest is a peer (user, vsock CID or TCP address) with one token, in one pid namespace: containers of one user do
     not see each other.
@@ -46,7 +46,7 @@ async def guest_processes(asking: Session, sessions: Iterable[Session]) -> list[
 
 
 def pid_in_guest(session: Session) -> int:
-    """The client's pid as its own pid namespace counts: from the kernel if possible, else from the client."""
+    """The client's pid in its own pid namespace: from the kernel if possible, else as the client states it."""
     if session.peer.pid is not None:
         try:
             lines = Path(f"/proc/{session.peer.pid}/status").read_text().splitlines()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .guest import GuestProcess
 
 _HIDDEN = {"nvmlDeviceGetVirtualizationMode"}
-_CACHED_S = 0.05  # a question that many clients ask within this time is asked of the host once
+_CACHED_S = 0.05  # clients that ask the same question within this time cause one call of the host's NVML
 _CACHE_CAP = 1024
 _TIMEOUT_S = 4.0  # less than the guest's library waits for an answer
 _TEXT_NBYTES = 256
@@ -51,7 +51,7 @@ class HostNvml:
         return [(None, NOT_SUPPORTED)] if unanswered else []
 
     async def live(self, index: int, call: Call, given: tuple[int, ...], guest: Sequence[GuestProcess]) -> Answer:
-        """An answer of now, or at most 50 ms old. The host's NVML may be slow: it is called off the event loop."""
+        """The current answer, or one at most 50 ms old. The host's NVML may be slow, so a thread calls it."""
         key = (index, call.name, given)
         then, answer = self._recent.get(key, (0.0, NOT_SUPPORTED))
         if time.monotonic() - then > _CACHED_S:
@@ -68,7 +68,7 @@ class HostNvml:
         return answer
 
     def _find(self, device: dict[str, Any]) -> ctypes.c_void_p | None:
-        """The host's handle of a device, by UUID: the order may differ."""
+        """The host's handle of a device, by UUID, as NVML may order devices differently."""
         handle = ctypes.c_void_p()
         text = f"GPU-{uuid.UUID(bytes=device['uuid'])}".encode()
         if self._library is None or self._library.nvmlDeviceGetHandleByUUID(text, ctypes.byref(handle)):

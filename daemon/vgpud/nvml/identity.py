@@ -1,4 +1,4 @@
-"""A device's names, for every backend: from the inventory, so that NVML and libcuda cannot disagree."""
+"""A device's identity, with every backend: from the inventory, so that NVML and libcuda cannot disagree."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _pci_info(pci: str, attributes: Sequence[int]) -> bytes:
 
 
 def _pci_info_before_v3(kind: str, pci: str, attributes: Sequence[int]) -> bytes:
-    """The older structs: the short address stands in `busId`, and version 1 ends before the subsystem."""
+    """The older structs: `busId` holds the short address, and version 1 has no subsystem."""
     fields = _pci_fields(pci, attributes) | {"busId": pci.upper().encode()}
     if kind == "nvmlPciInfo_v1_t":
         del fields["pciSubSystemId"]

@@ -45,7 +45,7 @@ _UTILIZATION = struct.Struct("<II")  # nvmlUtilization_t: of the device, of its 
 _MEMORY = struct.Struct("<I4xQQQQ")  # nvmlMemory_v2_t: version, total, reserved, free, used bytes
 _MEMORY_VERSION = next(p.versions[0] for p in CALLS["nvmlDeviceGetMemoryInfo_v2"].params if p.versions)
 _MIB = 1 << 20
-# By DCGM's names: the function that reports it, its arguments, and how to read its results.
+# By DCGM's name of a reading: the NVML function, its arguments, and how to read its results.
 _GAUGES: dict[str, tuple[str, tuple[int, ...], Callable[[Sequence[Any]], float]]] = {
     "DCGM_FI_DEV_FB_FREE": (
         "nvmlDeviceGetMemoryInfo_v2",
@@ -77,11 +77,11 @@ class NvmlBackend(Protocol):
     """The source of the devices' answers."""
 
     def snapshot(self, index: int, call: Call) -> list[tuple[tuple[int, ...] | None, Answer]]:
-        """Answers that never change: (given integers or None for all, answer) pairs; empty when it must be asked
-        live."""
+        """Answers that never change: (given integers or None for all, answer) pairs; empty if only live() can
+        answer."""
 
     async def live(self, index: int, call: Call, given: tuple[int, ...], guest: Sequence[GuestProcess]) -> Answer:
-        """An answer of now."""
+        """The current answer."""
 
 
 def _backend(inventory: Inventory) -> NvmlBackend:
@@ -91,7 +91,7 @@ def _backend(inventory: Inventory) -> NvmlBackend:
 
 
 class NvmlService:
-    """One for all clients."""
+    """The service, one for all clients."""
 
     def __init__(self, inventory: Inventory, backend: NvmlBackend | None = None) -> None:
         self._inventory = inventory.fields
@@ -148,7 +148,7 @@ class NvmlService:
 
     def _snapshot_of(self, asking: Session) -> list[list[Any]]:
         if asking.pci:
-            return self._take_snapshot(asking.pci)  # once in a client's life
+            return self._take_snapshot(asking.pci)  # each client asks once
         if self._snapshot is None:
             self._snapshot = self._take_snapshot()
         return self._snapshot

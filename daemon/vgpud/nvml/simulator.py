@@ -32,7 +32,7 @@ _LIVE = {name for name in CALLS if name.startswith(("nvmlDeviceGetMemoryInfo", "
 
 
 class SimulatorNvml:
-    """Answers for the devices of one inventory. `gpus` is the configuration's text it was made from."""
+    """Answers for the devices of one inventory. `gpus`: the configuration's list from which the inventory was made."""
 
     def __init__(self, inventory: dict[str, Any], gpus: str) -> None:
         self._devices = inventory["devices"]
@@ -43,14 +43,14 @@ class SimulatorNvml:
         ]
 
     def snapshot(self, index: int, call: Call) -> list[tuple[Given, Answer]]:
-        """Answers that never change: (given integers, answer) pairs. Empty: must be asked live."""
+        """Answers that never change: (given integers, answer) pairs. Empty: only live() can answer."""
         known = self._static[index].get(call.name)
         if known is not None:
             return list(known.items())
         return [] if call.name in _LIVE else [(None, NOT_SUPPORTED)]
 
     async def live(self, index: int, call: Call, _given: tuple[int, ...], guest: Sequence[GuestProcess]) -> Answer:
-        """An answer of now."""
+        """The current answer."""
         if call.name.startswith("nvmlDeviceGetMemoryInfo"):
             return _memory(call, self._devices[index]["memory_nbytes"], index, guest)
         if call.name.startswith("nvmlDeviceGetComputeRunningProcesses"):
@@ -91,14 +91,14 @@ def _static(device: dict[str, Any], card: dict[str, Any]) -> Known:
         say("GetMaxPcieLinkGeneration", generation)
         say("GetGpuMaxPcieLinkGeneration", generation)
         say("GetMaxPcieLinkWidth", width)
-    for kind in ("Graphics", "MPSCompute"):  # there are no graphics, and there is no MPS
+    for kind in ("Graphics", "MPSCompute"):  # simulated devices have no graphics and no MPS
         for suffix in ("", "_v2", "_v3"):
             say(f"Get{kind}RunningProcesses{suffix}", [])
     return answers
 
 
 def _memory(call: Call, total: int, index: int, guest: Sequence[GuestProcess]) -> Answer:
-    """cuMemGetInfo's rule over all the guest's sessions. Unknown while a worker does not tell what it uses."""
+    """As cuMemGetInfo, over all sessions of the guest. NOT_SUPPORTED while the use of one worker is unknown."""
     used = 0
     for process in guest:
         if process.memory_nbytes is None or index >= len(process.memory_nbytes):
@@ -112,7 +112,7 @@ def _memory(call: Call, total: int, index: int, guest: Sequence[GuestProcess]) -
 
 
 def _processes(call: Call, index: int, guest: Sequence[GuestProcess]) -> Answer:
-    """The guest's sessions that have a context on the device (a context costs memory), or may have one."""
+    """The guest's sessions that use memory of the device (a context costs memory), or whose use is unknown."""
     layout = next(param.struct for param in call.params if param.role == "ITEMS")
     items = []
     for process in guest:

@@ -1,6 +1,6 @@
 """The two ends of a control connection, without I/O.
 
-The shell reads at most `nbytes_wanted` bytes, gives them to `receive`, writes what `send` returns, and stops reading
+The caller reads at most `nbytes_wanted` bytes, gives them to `receive`, writes what `send` returns, and stops reading
 when `nbytes_wanted` is 0.
 """
 
@@ -69,7 +69,7 @@ class HostConnection:
 
     @property
     def in_frame(self) -> bool:
-        """Whether the client has begun a frame: it must finish it within a deadline."""
+        """Whether the client has begun a frame, which it must finish within a deadline."""
         return self.reader.in_frame
 
     def receive(self, data: bytes) -> ClientMessage | None:
@@ -83,7 +83,7 @@ class HostConnection:
         return message
 
     def send(self, message: HostMessage) -> bytes:
-        """The bytes of an answer, header included. Raises LocalProtocolError when it is not due."""
+        """The bytes of an answer, header included. Raises LocalProtocolError if no such answer is due."""
         following = _step(HOST_SENDS, self.state, message.type, LocalProtocolError)
         data = encode_frame({"type": message.type} | message.fields(), cap_nbytes=HOST_FRAME_NBYTES)
         self.state = following
@@ -99,7 +99,7 @@ class ClientConnection:
 
     @property
     def nbytes_wanted(self) -> int:
-        """Bytes that may be read now: 0 when nothing is awaited."""
+        """Bytes that may be read now: 0 before hello is sent and after the control phase."""
         return 0 if self.state in (State.STREAMING, State.CLOSED, State.OPEN) else self.reader.nbytes_wanted
 
     def receive(self, data: bytes) -> HostMessage | None:

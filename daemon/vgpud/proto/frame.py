@@ -22,7 +22,7 @@ def encode_frame(fields: Map, *, cap_nbytes: int) -> bytes:
 
 
 def decode_body(body: bytes) -> Map:
-    """The map in one frame's body. Raises RemoteProtocolError for anything that is not exactly one."""
+    """The map in one frame's body. Raises RemoteProtocolError unless the body is exactly one map."""
     try:
         return unpack_map(body)
     except ValueError as error:

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 VERSION_LOWEST = 1
 VERSION_HIGHEST = 1
-QUOTAS = "quotas"  # how many objects there may be is bounded: the client waits for the answer to what creates one
-ACTIVITY = "activity"  # the worker measures what calls have the device do
+QUOTAS = "quotas"  # the number of objects is limited: the client waits for the answer to each call that creates one
+ACTIVITY = "activity"  # the worker measures the work that calls start on the device
 FEATURES = ("pinned-fd", "ring", "images", "progress", ACTIVITY)
 FEATURES_OF_SHARED_MEMORY = ("pinned-fd", "ring")
-REGION = "region"  # the feature; only a client that has found such memory names it
+REGION = "region"  # feature that a client names only if it has found memory shared with the host
 RECORD_NBYTES = 4 * 1024 * 1024
 
 _FEATURE_COUNT_CAP = 64
@@ -193,8 +193,8 @@ class Attach:
     """The client wants a worker on this connection; the last control frame a client sends."""
 
     type: ClassVar[str] = "attach"
-    device: int = -1  # of the context it will make first; -1: not known
-    region: bool = False  # it has found the memory that welcome announced, and requests a range of it
+    device: int = -1  # device of the client's first context; -1: unknown
+    region: bool = False  # the client has found the region that welcome announced, and requests a range of it
 
     @classmethod
     def parse(cls, fields: Map) -> Attach:

@@ -10,13 +10,13 @@ Map = dict[str, Any]
 
 
 def pack_map(fields: Map) -> bytes:
-    """`fields` as msgpack; str and bytes stay apart. Raises TypeError or ValueError for what msgpack cannot hold."""
+    """`fields` as msgpack; str and bytes stay distinct. Raises TypeError or ValueError for what msgpack cannot hold."""
     packed: bytes = msgpack.packb(fields, use_bin_type=True)
     return packed
 
 
 def unpack_map(data: bytes) -> Map:
-    """The one map with string keys that `data` is.
+    """Decode `data`, which must be exactly one map with string keys.
 
     msgpack bounds every announced length by the length of `data`, and nesting by its own stack, so few bytes cannot
     allocate much.

@@ -33,11 +33,11 @@ class Desk:
         self._loop.add_reader(self._ours.fileno(), self._read)
 
     def fileno(self) -> int:
-        """This end."""
+        """vgpud's end."""
         return self._ours.fileno()
 
     def take(self, packet: bytes, fd: int | None) -> None:
-        """One request; takes ownership of `fd`."""
+        """Handle one request; takes ownership of `fd`."""
         raise NotImplementedError
 
     def closed(self) -> None:
@@ -59,7 +59,7 @@ class Desk:
             socket.send_fds(self._ours, [packet], [] if fd is None else [fd])
 
     def _read(self) -> None:
-        """One message; the loop calls again while there are more."""
+        """Handle one message; the event loop calls again while more are queued."""
         try:
             packet, fds, _flags, _address = socket.recv_fds(
                 self._ours, self._question_nbytes, 4, socket.MSG_CMSG_CLOEXEC

@@ -1,9 +1,9 @@
 """Images by content: for each tenant, sealed memory files by digest, least recently used ones dropped first.
 
-Nothing here is shared between tenants: a digest finds only what the same tenant has stored, or else it would tell what
-others have loaded. The digest of stored data was computed here, whatever digest the client claimed. Bytes are held in
-memory (memfds: nobody can change them, and they are gone with vgpud); a worker that maps a file keeps it when it is
-dropped here.
+Nothing here is shared between tenants: a digest finds only what the same tenant has stored, as a lookup would otherwise
+reveal what others have loaded. vgpud computes the digest of the data that it stores, whatever digest the client claims.
+Images are sealed memfds: nobody can change them, and they vanish with vgpud. A worker that maps a file keeps it when
+the cache drops it.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class ImageCache:
         return found[0]
 
     def check_room(self, nbytes: int) -> None:
-        """Raises ImageRefused for what is too large to be kept."""
+        """Raise ImageRefused for an image that is too large to keep."""
         if not 0 < nbytes <= min(self._config.tenant_nbytes, self._config.nbytes):
             raise ImageRefused(f"an image of {nbytes} bytes is over the bound")
 
@@ -162,10 +162,10 @@ class ImageCache:
 
 
 def verify(fd: int, digest: bytes, nbytes: int) -> None:
-    """Whether a file may stand for `digest`: it can never change, and its bytes are those. May take long.
+    """Verify that a file can never change, and that its bytes have the digest `digest`. May take long.
 
     Raises:
-        ImageRefused: it may not.
+        ImageRefused: the file fails a check.
     """
     try:
         if fcntl.fcntl(fd, _F_GET_SEALS) & _SEALS != _SEALS:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _QUESTION = struct.Struct("<IIQ32s")
 _ANSWER = struct.Struct("<II")
 _FIND, _STORE = 1, 2
-_PENDING_CAP = 256  # files of a session that wait to be verified: each is a descriptor
+_PENDING_CAP = 256  # files of a session that wait to be verified: each holds a descriptor open
 _PENDING_TOTAL_CAP = 1024  # of all sessions
 _EXPIRE_S = 60.0
 
@@ -50,11 +50,11 @@ class ImageService:
         return self._cache.is_on
 
     def start(self) -> None:
-        """Start dropping images of absent tenants."""
+        """Start dropping images of tenants that have long had no session."""
         self._expiry = asyncio.create_task(self._expire())
 
     def set_config(self, config: ImagesConfig) -> None:
-        """Take reloaded bounds."""
+        """Apply reloaded limits."""
         self._cache.set_config(config)
         self._count()
 
@@ -69,7 +69,7 @@ class ImageService:
         return desk
 
     async def close(self) -> None:
-        """End all of it."""
+        """Close all sockets, and drop the images."""
         if self._expiry is not None:
             self._expiry.cancel()
             await asyncio.gather(self._expiry, return_exceptions=True)
@@ -136,7 +136,7 @@ class ImageDesk(Desk):
         self._pending: set[asyncio.Task[None]] = set()
 
     def closed(self) -> None:
-        """Close the service; files in the queue are still verified."""
+        """Leave the service, after the files in the queue are verified."""
         if not self._pending:
             self._service._leave(self)
 

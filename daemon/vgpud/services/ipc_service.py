@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 _QUESTION = struct.Struct("<IIQ64s64s")
 _ANSWER = struct.Struct("<iIQ64s")
 _TOKEN_NBYTES = 64
-_TOTAL_CAP = 16384  # of all tenants: each may be a descriptor of vgpud's
+_TOTAL_CAP = 16384  # objects of all tenants: each may hold a descriptor of vgpud open
 _PUBLISH, _FIND, _WITHDRAW = 1, 2, 3
-# enum vgx_ipc_what: memory and events of cuIpc. The rest may be imported by the session that exports it, too.
+# enum vgx_ipc_what: memory and events of cuIpc. Other kinds may also be imported by the session that exports them.
 _OPENED_ELSEWHERE = (1, 2)
 
 
@@ -96,12 +96,12 @@ class IpcService:
             self._keep(desk, bytes.fromhex(each["token"]), _Object(desk, each["what"], each["nbytes"], handle, fd))
 
     def close(self) -> None:
-        """End all of it."""
+        """Close all sockets."""
         for desk in list(self._desks):
             desk.close()
 
     def publish(self, desk: IpcDesk, what: int, nbytes: int, handle: bytes, fd: int | None) -> bytes | None:
-        """Keep an object; the token, or None when the tenant has too many. Takes ownership of `fd`."""
+        """Store an object; returns its token, or None if the tenant has too many. Takes ownership of `fd`."""
         tenant = desk.tenant
         if self._count[tenant] >= self._limits.ipc_objects_per_tenant or len(self._objects) >= _TOTAL_CAP:
             if fd is not None:

@@ -1,4 +1,4 @@
-"""Handing over: an attaching client's socket goes to a worker, with what its session may use there."""
+"""Hands an attaching client's socket over to a worker, with the resources that its session may use."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _TRIES = 3  # workers that a session is assigned to before it is given up
 
 
 class _OpenFolder:
-    """A descriptor, until close()."""
+    """Owns a descriptor; close() closes it."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -82,7 +82,7 @@ class _Request:
     kept: ExitStack  # closed when the session has ended
     until_attached: ExitStack  # closed when a worker is about to answer the client
     on_end: Callable[[], None]
-    held: _Held = field(init=False)  # what vgpud holds for the session then
+    held: _Held = field(init=False)  # set when a worker has the session
     tries_left: int = _TRIES
     retry: asyncio.Task[None] | None = None  # referenced here, or it might be collected
 
@@ -124,17 +124,17 @@ class Handover:
         """Give a connection to a worker, preferably one with a context on its device.
 
         Args:
-            sock: the client's; closed here when the worker has it.
+            sock: the client's socket; closed here when the worker has it.
             session: the client's.
-            config: as it is now; the session keeps it.
+            config: the current one; the session keeps using it.
             features: those that the client was welcomed with.
-            device: the one it will use first; -1: it did not say.
-            owner: the tenant of its desks, or None for no desks; the caller keeps it.
-            region: from which the session gets a part, if one is left; None: no part is requested.
+            device: the one that the client will use first; -1: unknown.
+            owner: the tenant that the session's desks serve; None: no desks. Stays the caller's.
+            region: the region to take a range from, if one is free; None: no range is requested.
             on_end: called once, when the worker has been reaped.
 
         Returns:
-            The worker, and the part that was lent.
+            The worker, and the session's range of the region, if any.
 
         Raises:
             WorkerStartError: no worker could take it; the socket is still the caller's.
@@ -198,7 +198,7 @@ class Handover:
                     raise
 
     def _assign_to(self, worker: Worker, request: _Request) -> Path | None:
-        """The worker's control group. Raises WorkerGoneError or OSError; then the worker is ended."""
+        """Returns the worker's control group. Raises WorkerGoneError or OSError after ending the worker."""
         session, lent = request.session, [*request.lent]
         assignment = request.assignment | {"desks": [*request.assignment["desks"]]}
         with ExitStack() as sent, ExitStack() as failed:
@@ -227,8 +227,8 @@ class Handover:
         return group
 
     def _ended(self, worker: Worker, group: Path | None, request: _Request) -> None:
-        """A worker has been reaped. One that died by itself before it answered its client is replaced: the client has
-        sent nothing but what vgpud has read."""
+        """A worker has been reaped. One that died by itself before it answered its client is replaced: vgpud
+        has read everything that the client has sent."""
         self._placement.leave(worker.pid, group)
         if worker.is_attached or worker.was_ended or request.tries_left == 0:
             request.kept.close()
@@ -332,7 +332,7 @@ class Handover:
         return worker
 
     def quotas(self, session: int) -> dict[str, int] | None:
-        """What a session has of what is counted; None: nothing is counted."""
+        """What a session uses of each quota; None: nothing is counted."""
         held = self._held.get(session)
         return None if held is None or held.ledger_row is None else self._ledger.quotas(held.ledger_row)
 

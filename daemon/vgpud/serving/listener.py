@@ -32,7 +32,7 @@ class AlreadyRunningError(ListenError):
 
 @dataclass(slots=True)
 class Listener:
-    """A listening, non-blocking socket; `endpoint` tells the port the kernel chose when 0 was asked for."""
+    """A listening, non-blocking socket; `endpoint` has the port that the kernel chose if port 0 was requested."""
 
     sock: socket.socket
     endpoint: Endpoint
@@ -46,7 +46,7 @@ class Listener:
 
     @classmethod
     def restore(cls, fields: dict[str, Any], endpoint: str, incoming: Incoming) -> Listener:
-        """What dump() described."""
+        """Restore the listener that dump() described."""
         sock = socket.socket(fileno=incoming.take(fields["sock"]))
         lock_fd = None if fields["lock"] is None else incoming.take(fields["lock"])
         return cls(sock, parse_endpoint(endpoint, listening=True), lock_fd, fields["path"])
@@ -62,7 +62,7 @@ class Listener:
                 self._mark.touch(mode=0o644)
 
     def unmark_restart(self) -> None:
-        """It is over."""
+        """Remove the mark: the restart is over."""
         if self._mark is not None:
             with contextlib.suppress(OSError):
                 self._mark.unlink(missing_ok=True)
@@ -78,7 +78,7 @@ class Listener:
 
 
 def adopt_listener(sock: socket.socket, endpoint: Endpoint) -> Listener:
-    """A socket that systemd listens on: its file and mode are systemd's, and stay when we end."""
+    """A socket that systemd listens on: its file and mode are systemd's, and stay when vgpud ends."""
     sock.listen(_BACKLOG)  # calling listen() again makes vgpud the peer that clients see, instead of systemd
     return Listener(sock, endpoint)
 

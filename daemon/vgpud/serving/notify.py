@@ -48,5 +48,5 @@ class Notifier:
         self.send("STOPPING=1", f"EXTEND_TIMEOUT_USEC={round(timeout_s * 1e6)}")
 
     def watchdog(self) -> None:
-        """Still alive."""
+        """Report that vgpud is alive."""
         self.send("WATCHDOG=1")

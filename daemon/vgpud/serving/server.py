@@ -1,4 +1,4 @@
-"""The front door: accept, identify, admit, answer discovery, and see an attaching client off (handover.py)."""
+"""The entry for clients: accept, identify, admit, answer discovery, and hand an attaching one over (handover.py)."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ _LINGER_S = 1.0
 _FREEZE_S = 5.0
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 # What a question costs the event loop (measured: 0.2 ms for a snapshot of NVML's answers), and how much of the loop one
-# client's questions may take, at once and for good.
+# client's questions may take, at once and in the long run.
 _QUESTION_S, _QUESTIONS_BURST_S, _QUESTIONS_SHARE = 0.0003, 0.1, 0.1
 
 
 class _Gone(Exception):
-    """The client closed, or vanished."""
+    """The client closed the connection, or vanished."""
 
 
 class _Frozen(Exception):
@@ -153,8 +153,8 @@ class Server:
                 self.end_session(session)
 
     def quotas(self, session: Session) -> dict[str, dict[str, int | None]] | None:
-        """What a session has of what is counted, and what its tenant's sessions may have together; None: it has no
-        worker, or nothing is counted."""
+        """What a session uses of each quota, and the limit of all its tenant's sessions together; None: the session has
+        no worker, or nothing is counted."""
         used = self._handover.quotas(session.number)
         if used is None:
             return None
@@ -171,7 +171,7 @@ class Server:
         self._accepting = [asyncio.create_task(self._accept(listener)) for listener in listeners]
 
     def refuse_sessions(self, why: str) -> None:
-        """Refuse new sessions, and workers to those that have none, from now on. The others continue."""
+        """From now on refuse new sessions, and workers for sessions without one. Sessions with a worker continue."""
         self._refusal = why
 
     async def stop_accepting(self) -> None:
@@ -277,7 +277,7 @@ class Server:
             await asyncio.sleep(0)  # a flood of connections must not keep the loop from serving others
 
     def admit(self, sock: socket.socket, peer: Peer, welcomed: _Welcomed | None = None) -> None:
-        """Serve a connected, non-blocking socket of a peer that is known, unless too many wait already."""
+        """Serve a connected, non-blocking socket of an identified peer, unless too many connections are pending."""
         if self._is_frozen:
             self._frozen.append((sock, peer, None))
             return
@@ -311,7 +311,7 @@ class Server:
             sock.send(HostConnection().send(Refused(CudaError.SYSTEM_NOT_READY, reason)))
         sock.close()
 
-    # One connection, until it is closed or the worker's
+    # One connection, until it is closed or handed over to a worker
 
     async def _serve(self, sock: socket.socket, peer: Peer, welcomed: _Welcomed | None = None) -> None:
         connection = HostConnection(welcomed=welcomed is not None)
@@ -372,7 +372,7 @@ class Server:
             sock.close()
 
     async def _readable(self, sock: socket.socket) -> None:
-        """Wait for a frame's first byte, and leave it there. Raises _Frozen."""
+        """Wait for a frame's first byte without reading it. Raises _Frozen."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         if self._is_frozen:
@@ -410,7 +410,7 @@ class Server:
         while True:
             async with asyncio.timeout(self.config.limits.attach_timeout_s):
                 await self._readable(sock)
-                first = await loop.sock_recv(sock, connection.nbytes_wanted)  # at once
+                first = await loop.sock_recv(sock, connection.nbytes_wanted)  # does not wait
             session.heard_at = time.monotonic()
             if not first:
                 raise _Gone
@@ -464,7 +464,7 @@ class Server:
             raise _Refusal(CudaError.SYSTEM_NOT_READY, self._refusal)
 
     def _end_an_idle_session(self, newcomer: Peer) -> None:
-        """End a session without a worker of the client that holds most, if `newcomer` holds fewer."""
+        """End a session without a worker of the client that has most sessions, if `newcomer` has fewer."""
         idle = self.sessions.longest_idle(newcomer)
         if idle is not None:
             self._warn(idle.peer, "idle session ended for another client's", session=idle.number)
@@ -472,7 +472,7 @@ class Server:
             idle.end()
 
     def end_session(self, session: Session) -> None:
-        """End it at once, whether vgpud or a worker has its connection."""
+        """End a session at once, whether vgpud or a worker has its connection."""
         if session.worker is not None:
             session.worker.kill()  # the session is closed when it has been reaped
         else:
@@ -554,7 +554,7 @@ class Server:
 
     @staticmethod
     async def _linger(sock: socket.socket) -> None:
-        """Read off what the client still sends: closing over unread bytes would reset TCP and lose the refusal."""
+        """Read what the client still sends: closing a socket with unread bytes would reset TCP and lose the refusal."""
         left_nbytes = _LINGER_NBYTES
         async with asyncio.timeout(_LINGER_S):
             while left_nbytes > 0:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from .succession import Incoming
 
 _VHOST_VSOCK = Path("/dev/vhost-vsock")  # the kernel's own vsock device for virtual machines
-CHECK_TIMEOUT_S = 40.0  # of the installed program, on a busy machine
+CHECK_TIMEOUT_S = 40.0  # for the installed program's `--check`, on a busy machine
 _STOP_MARGIN_S = 10.0  # to close what is left, on a busy machine
 _RELOADABLE = {"limits", "tokens", "shares", "users", "default_share", "images", "log"}
 
@@ -77,7 +77,7 @@ class Service:
         self._notifier = Notifier()
         self._log = get_logger()
         self._inventory = inventory
-        self._user_namespace: tuple[int, range] | None = None  # and the ids in it that workers have
+        self._user_namespace: tuple[int, range] | None = None  # its descriptor, and the workers' ids in it
         self._spawner = self._make_spawner()
         self._placement = Placement()
         self._folders = CacheFolders(config.cache_path)
@@ -139,7 +139,7 @@ class Service:
         return LauncherSpawner([*launcher, *options], child_environment(), self._isolation_is_missing, fd)
 
     def _reserve_user_ids(self) -> list[str]:
-        """The launcher's options about its workers' user ids: here and in a namespace, or why there are none."""
+        """The launcher's options for its workers' user ids (of the host or of a namespace), or why there are none."""
         ids = parse_ids(self.config.worker_ids)
         if os.geteuid() != 0:
             try:
@@ -204,7 +204,7 @@ class Service:
             processes = self._spawner.adopt(self._incoming.document["launchers"], self._incoming)
             self.server.restore(self._incoming.document["server"], processes, self._incoming)
             for url, fields in self._inherited.items():
-                Listener.restore(fields, url, self._incoming).close()  # nobody listens there any more
+                Listener.restore(fields, url, self._incoming).close()  # the configuration has this endpoint no longer
             self._inherited.clear()
             self._incoming.close()
             self._incoming = None
@@ -215,7 +215,7 @@ class Service:
         self.images.start()
         self.server.start(self.listeners)
         for listener in self.listeners:
-            listener.unmark_restart()  # the previous vgpud's
+            listener.unmark_restart()  # the previous vgpud made the mark
         self.vm_devices = [VmDevice(vm, self.server.admit) for vm in self.config.vm if vm.vsock is not None]
         for device in self.vm_devices:
             device.start()
@@ -300,12 +300,12 @@ class Service:
         return None if check.returncode == 0 else errors.decode(errors="replace").strip()[:1024]
 
     def request_restart(self) -> None:
-        """Request that the program is replaced in place and all sessions continue: see restart()."""
+        """Request that the program is replaced in place and all sessions continue: see _restart()."""
         self._restart_wanted.set()
 
     async def _restart(self) -> bool:
-        """Become the installed program, without workers or clients noticing. True: it refuses the configuration, and
-        nothing has changed. False: it cannot be executed, and no new client is served any more.
+        """Execute the installed program in this process, unnoticed by workers and clients. True: it refuses the
+        configuration, and nothing has changed. False: it cannot be executed, and no new client is served any more.
         """
         if (why := await self.check_restart()) is not None:
             self._log.error("not restarted, as the installed vgpud refuses", why=why)
@@ -320,7 +320,7 @@ class Service:
         if self._tls is not None:
             await self._tls.stop()
         for device in self.vm_devices:
-            device.stop()  # a device stays while a VM has it
+            device.stop()  # a device process stays while a VM uses it
         outgoing = Outgoing()
         try:
             outgoing.execute(self._dump(outgoing))
@@ -331,8 +331,8 @@ class Service:
         return False
 
     async def drain(self, at_once: asyncio.Event) -> None:
-        """Refuse new sessions, and return when those that have a worker are over, when they have had
-        `limits.drain_timeout_s`, or when `at_once` is set."""
+        """Refuse new sessions. Return when all sessions with a worker have ended, after `limits.drain_timeout_s`, or
+        when `at_once` is set."""
         timeout_s = self.config.limits.drain_timeout_s
         self._notifier.stopping(timeout_s + self.config.limits.worker_exit_timeout_s + _STOP_MARGIN_S)
         sessions = self.server.sessions
@@ -364,9 +364,9 @@ class Service:
         self._close_listeners()
 
     async def run(self, until: Callable[[], Awaitable[None]] | None = None) -> None:
-        """start(), serve until SIGTERM, SIGINT or `until` is over, stop().
+        """Call start(), serve until SIGTERM, SIGINT or the end of `until`, then call stop().
 
-        The first signal begins drain(), a second one ends it; `until` asks for no drain.
+        The first signal begins drain(), a second one ends it; the end of `until` causes no drain.
         """
         loop = asyncio.get_running_loop()
         ordered, again = asyncio.Event(), asyncio.Event()
@@ -448,7 +448,7 @@ class Service:
         }
 
     async def _feed_watchdog(self) -> None:
-        """Sent from the event loop itself, so that a hanging loop stops it."""
+        """Ping the watchdog from the event loop itself, so that a hanging loop stops the pings."""
         if self._notifier.watchdog_s is None:
             return
         while True:

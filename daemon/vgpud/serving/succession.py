@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
 VERSION = 1  # the document's version; changes whenever the meaning of a key changes
-FORM = f"{VERSION}, ledger {ledger.NBYTES}, meter {meter.NBYTES}"  # also of the files that workers write
+FORM = f"{VERSION}, ledger {ledger.NBYTES}, meter {meter.NBYTES}"  # with the sizes of the files that workers write
 # Signals that are blocked while no handler is installed: they would end the process.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
 _VARIABLE = "VGPUD_SUCCESSION"
@@ -34,7 +34,7 @@ class Outgoing:
         self._fds: list[int] = []
 
     def add(self, fd: int) -> int:
-        """The name of a descriptor in the document."""
+        """Pass on a descriptor. Returns its name in the document."""
         self._fds.append(fd)
         return len(self._fds) - 1
 
@@ -51,7 +51,7 @@ class Outgoing:
             os.set_inheritable(fd, True)
         try:
             os.execve(sys.executable, sys.orig_argv, environment)
-        finally:  # it has failed
+        finally:  # only reached when execve failed
             for fd in (memory, *self._fds):
                 os.set_inheritable(fd, False)
             os.close(memory)
@@ -78,7 +78,7 @@ class Incoming:
 
 
 def receive(environment: MutableMapping[str, str] = os.environ) -> Incoming | None:
-    """What a vgpud left for this program; None if nothing, or nothing that this version reads."""
+    """The state that the previous vgpud left; None if there is none, or only in another form."""
     given = environment.pop(_VARIABLE, "")
     if not given.isdecimal():
         return None

@@ -1,1 +1,1 @@
-"""`vgpu smi`: what NVML says, in the forms people and scripts know."""
+"""`vgpu smi`: NVML's answers in the formats of nvidia-smi, for people and for scripts."""

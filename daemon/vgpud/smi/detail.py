@@ -62,7 +62,7 @@ def _sections(device: Device, sections: Sequence[Section], displays: Collection[
             depth = 2 if section.title else 1
             for at in range(_common(shown, headings), len(headings)):
                 yield "    " * (depth + at) + headings[at]
-            shown = [*headings, key]  # what lies below a key is indented under its value
+            shown = [*headings, key]  # a key is the heading of the keys nested below it
             yield _entry(depth + len(headings), key, _text(device, entry))
 
 
@@ -100,7 +100,7 @@ def format_detail(system: System, devices: Sequence[Device], displays: Collectio
 
 
 def select_displays(text: str) -> list[str]:
-    """The words of -d. Raises ValueError, which names an unknown one."""
+    """The words of -d. Raises ValueError, which names an unknown word."""
     words = [word.strip().upper() for word in text.split(",")]
     if unknown := [word for word in words if word not in DISPLAYS]:
         raise ValueError(f"{unknown[0]!r}: there are {', '.join(DISPLAYS)}")
@@ -108,7 +108,7 @@ def select_displays(text: str) -> list[str]:
 
 
 def format_xml(system: System, devices: Sequence[Device], displays: Collection[str] = ()) -> str:
-    """The same in the elements that `nvidia-smi -q -x` has."""
+    """The same report as XML, in the elements of `nvidia-smi -q -x`."""
     lines = ['<?xml version="1.0" ?>', '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v13.dtd">', "<nvidia_smi_log>"]
     lines += [
         _element(1, "timestamp", _now()),
@@ -164,7 +164,7 @@ def _xml_section(device: Device, section: Section) -> Iterator[str]:
 
 
 def _turn(opened: Sequence[str], parents: Sequence[str]) -> Iterator[str]:
-    """End elements and begin others."""
+    """Close those of the `opened` elements that are not in `parents`, and open the new ones."""
     kept = _common(opened, parents)
     for depth in reversed(range(kept, len(opened))):
         yield "\t" * (2 + depth) + f"</{opened[depth]}>"
@@ -173,7 +173,7 @@ def _turn(opened: Sequence[str], parents: Sequence[str]) -> Iterator[str]:
 
 
 def _element(depth: int, name: str, text: str) -> str:
-    """An element of printable text: a process can be called anything, and XML has no word for most control codes."""
+    """An element of printable text: a process may have any name, and XML cannot hold most control codes."""
     printable = "".join(char if char.isprintable() else "?" for char in text)
     return "\t" * depth + f"<{name}>{escape(printable)}</{name}>"
 

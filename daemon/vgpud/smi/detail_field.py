@@ -1,4 +1,4 @@
-"""What -q shows and --query-gpu has no field for."""
+"""Values that -q shows and that no field of --query-gpu has."""
 
 from __future__ import annotations
 

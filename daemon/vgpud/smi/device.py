@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MIB_NBYTES = 1024 * 1024
-_NOT_AVAILABLE = 2**64 - 1  # NVML_VALUE_NOT_AVAILABLE: the binding turns it into None, older ones do not
+_NOT_AVAILABLE = 2**64 - 1  # NVML_VALUE_NOT_AVAILABLE: recent bindings turn it into None, older ones do not
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class System:
 
 
 class Device:
-    """One device; every access asks again."""
+    """One device; every access queries NVML again."""
 
     def __init__(self, system: System, index: int, handle: Any) -> None:
         self.system = system
@@ -112,12 +112,12 @@ class Device:
         return (int(info.baseClass), int(info.subClass))[position] if info.busId else None
 
     def memory(self, field: str) -> int | None:
-        """total, free, used or reserved, in bytes."""
+        """Memory in bytes; `field`: total, free, used or reserved."""
         info = self.ask("MemoryInfo", self.system._pynvml.nvmlMemory_v2)
         return None if info is None else int(getattr(info, field))
 
     def utilization(self, field: str) -> int | None:
-        """gpu or memory, in percent."""
+        """Utilisation in percent; `field`: gpu or memory."""
         rates = self.ask("UtilizationRates")
         return None if rates is None else int(getattr(rates, field))
 
@@ -127,12 +127,12 @@ class Device:
         return None if values is None else values[position]
 
     def common_ancestor(self, other: Device) -> int | None:
-        """nvmlGpuTopologyLevel_t of the way to another device."""
+        """nvmlGpuTopologyLevel_t of the path to another device."""
         value: int | None = self.ask("TopologyCommonAncestor", other._handle)
         return value
 
     def processes(self) -> list[Process] | None:
-        """All processes on the device; None when it does not tell."""
+        """All processes on the device; None if NVML does not list them."""
         found: list[Process] = []
         told = False
         for kind, name in (("C", "ComputeRunningProcesses"), ("G", "GraphicsRunningProcesses")):

@@ -1,4 +1,4 @@
-"""nvidia-ml-py over our own libnvidia-ml, whatever else the machine has."""
+"""nvidia-ml-py on vgpu's libnvidia-ml, even if the machine has another one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NvmlUnavailableError(Exception):
 def open_nvml() -> Any:
     """Load the library, initialise it, and return the module `pynvml`.
 
-    nvidia-ml-py asks the loader for "libnvidia-ml.so.1": it gets the one of that soname that is loaded already.
+    nvidia-ml-py asks the loader for "libnvidia-ml.so.1": it gets the library of that soname that is loaded already.
 
     Raises:
         NvmlUnavailableError: nothing was initialised.

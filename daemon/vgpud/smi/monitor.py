@@ -65,7 +65,7 @@ def check_metrics(letters: str) -> None:
 
 
 def device_header(letters: str) -> str:
-    """The two lines above dmon's."""
+    """The two header lines of dmon."""
     columns = [column for letter in letters for column in _METRICS[letter]]
     titles = "".join(f" {title:>6}" for title, _unit, _value in columns)
     return f"# gpu{titles} \n# Idx{''.join(f' {unit:>6}' for _title, unit, _value in columns)} "
@@ -85,7 +85,7 @@ def _cell(value: Any) -> str:
 
 
 def process_lines(_system: System, devices: Sequence[Device]) -> str:
-    """pmon's round: a dash where there is no process, and for utilisation, which is not measured per process."""
+    """One round of pmon: a dash where there is no process, and for utilisation, which is not measured per process."""
     lines = []
     for device in devices:
         for process in device.processes() or []:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One value: its key in the text, its element in the XML ("" where that has none), its field of --query-gpu or of
-    detail_field.DETAIL. Keys and elements that lie deeper have their headings before a slash."""
+    detail_field.DETAIL. In a nested key or element, a slash follows each heading."""
 
     key: str
     element: str
@@ -356,6 +356,6 @@ SECTIONS = (
     ),
     _section("", "", "SUPPORTED_CLOCKS", ("", "supported_clocks", "none")),
 )
-PROCESSES = "PIDS"  # the word of -d for the processes, which come between these and the rest
+PROCESSES = "PIDS"  # the word of -d for the processes, shown between SECTIONS and LAST_SECTIONS
 LAST_SECTIONS = (_section("Capabilities", "capabilities", "", ("EGM", "egm", "none")),)
 DISPLAYS = tuple(sorted({section.display for section in SECTIONS if section.display} | {PROCESSES}))

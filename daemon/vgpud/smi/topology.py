@@ -28,7 +28,7 @@ def format_topology(_system: System, devices: Sequence[Device]) -> str:
     lines = ["\t" + "\t".join([*names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"])]
     for device in devices:
         cells = [" X " if other is device else _connection(device, other) for other in devices]
-        lines.append("\t".join([f"GPU{device.index}", *cells, "N/A", "N/A", "", "N/A"]))  # two tabs, as published
+        lines.append("\t".join([f"GPU{device.index}", *cells, "N/A", "N/A", "", "N/A"]))  # two tabs, as in nvidia-smi
     return "\n".join([*lines, "", "Legend:", "", *(f"  {word:<4} = {text}" for word, text in _LEGEND)])
 
 

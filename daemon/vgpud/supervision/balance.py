@@ -1,7 +1,7 @@
-"""Weights without control groups: nice values divide the processors roughly, so what each tenant gets is measured, and
-its workers' nice value follows.
+"""Weights without control groups: nice values divide the processors roughly, so each tenant's processor time is
+measured, and the nice value of its workers is corrected.
 
-One step of nice is a quarter more or less. A level between two values is kept by taking the one and the other in turn.
+One step of nice is a quarter more or less processor time. A level between two values is kept by alternating them.
 Levels change only while the machine has no idle time and two tenants or more are busy: otherwise no tenant takes time
 from another.
 """
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PERIOD_S = 1.0  # a hundred of the ticks in which the kernel counts a process's time
-_GAIN = 0.4  # of an error, corrected at once
-_REACH = 6.0  # how far a level may go from where its weight alone puts it
-_ENOUGH_S = 1.0  # of processor time of all tenants: less is too few ticks to be told apart
-_BUSY = 0.02  # of that: who uses less takes nothing from others
-_IDLE = 0.05  # of all processors
+_GAIN = 0.4  # part of an error that one step corrects
+_REACH = 6.0  # greatest distance of a level from the one that its weight alone gives
+_ENOUGH_S = 1.0  # of processor time of all tenants: less has too few ticks for a comparison
+_BUSY = 0.02  # of that time: a tenant that uses less takes nothing from others
+_IDLE = 0.05  # of all processors' time: with less idle time the machine is full
 _NS_A_TICK = 10**9 // os.sysconf("SC_CLK_TCK")
 
 
@@ -39,7 +39,7 @@ class Tenant:
     workers: dict[int, int] = field(default_factory=dict)  # by pid, the processor time at the last look, in ns
     got_s: float = 0.0  # of processor time, since levels were corrected last
     level: float = 0.0
-    left: float = 0.0  # of the level, not given yet
+    left: float = 0.0  # rounding error of the level, carried to the next period
     nice: int = 0
 
     def next_nice(self) -> int:
@@ -50,7 +50,7 @@ class Tenant:
 
 
 def correct(tenants: Iterable[tuple[Tenant, float]]) -> None:
-    """Move the levels of busy tenants towards their parts. Each comes with the processor time that it used."""
+    """Move the levels of busy tenants towards their weights. Each tenant comes with the processor time that it used."""
     busy = list(tenants)
     weights, used = sum(tenant.weight for tenant, _ in busy), sum(time for _, time in busy)
     for tenant, time in busy:
@@ -71,7 +71,7 @@ class Balance:
         self._may_lower = True
 
     def add(self, pid: int, tenant: str, weight: int, base: int) -> None:
-        """A worker begins. Raises OSError: its nice value could not be set."""
+        """Begin to balance a worker. Raises OSError: its nice value could not be set."""
         known = self._tenants.setdefault(tenant, Tenant(weight, float(base), level=float(base), nice=base))
         known.weight, known.base = weight, float(base)
         known.workers[pid] = _cpu_ns(pid)
@@ -81,7 +81,7 @@ class Balance:
             set_nice(pid, known.nice)
 
     def remove(self, pid: int) -> None:
-        """It has ended."""
+        """Stop balancing a worker that has ended."""
         for name, tenant in list(self._tenants.items()):
             if tenant.workers.pop(pid, None) is not None and not tenant.workers:
                 del self._tenants[name]
@@ -140,7 +140,7 @@ def _cpu_ns(pid: int) -> int:
 
 
 def _idle_ticks() -> int:
-    """Of all processors since the machine's start."""
+    """The idle time of all processors since boot, in ticks."""
     try:
         with open("/proc/stat") as file:
             return int(file.readline().split()[4])

@@ -1,8 +1,8 @@
-"""A control group for each worker, below one for its tenant (cgroup v2): weights, bounds, and its end as a whole.
+"""A control group for each worker, below one for its tenant (cgroup v2): weights, bounds, and a kill of the group.
 
 The kernel enforces what is written here, whatever a worker does: `cpu.weight` divides the processors, that is a
 simulated device's time, between tenants; `pids.max` and `memory.max` bound a worker. It needs a delegated subtree
-(systemd's Delegate=); without one weights are kept by nice values, each session by itself, and bounds are not kept.
+(systemd's Delegate=); without one, nice values approximate weights (balance.py), and bounds are not enforced.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WEIGHT_DEFAULT = 100
 _OURS = "vgpud"  # the group of vgpud itself
 _CONTROLLERS = ("cpu", "memory", "pids")
 _PIDS_MAX = 4096  # threads: a pool has 256 at most, the driver and each of the client's threads some more
-NICE_STEP = 1.25  # how much more of the processors one nice value less is (sched-nice-design in Linux' documentation)
+NICE_STEP = 1.25  # factor of processor time for each step of nice (sched-nice-design in Linux' documentation)
 NICE_MAX = 19
 
 
@@ -34,7 +34,7 @@ class Cgroups:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._workers: set[Path] = set()  # their groups
+        self._workers: set[Path] = set()  # the groups of running workers
         self._left: set[Path] = set()  # groups of ended workers that could not be removed yet
 
     @classmethod
@@ -62,7 +62,7 @@ class Cgroups:
         return cls(root)
 
     def enter(self, pid: int, session: int, tenant: str, weight: int | None, memory_nbytes: int | None) -> Path | None:
-        """Put a worker in a group of its own below its tenant's; leave() takes what is returned."""
+        """Put a worker in its own group below its tenant's. Returns the group for leave(); None on failure."""
         name = hashlib.sha256(tenant.encode()).hexdigest()[:16]
         parent = self._root / f"tenant-{name}"
         group = parent / f"session-{session}"
@@ -97,13 +97,13 @@ class Cgroups:
 
 
 def nice_of(weight: int | None, weights: Iterable[int]) -> int:
-    """The nice value that gives `weight` its part compared with the greatest of `weights`, to a tenth."""
+    """The nice value for `weight` relative to the greatest of `weights`, accurate to about a tenth."""
     greatest = max([WEIGHT_DEFAULT, *weights])
     return min(NICE_MAX, round(math.log(greatest / (weight or WEIGHT_DEFAULT), NICE_STEP)))
 
 
 def set_nice(pid: int, nice: int) -> None:
-    """For every thread of a process, and so for those that they start. Raises OSError."""
+    """Set the nice value of every thread of a process; new threads inherit it. Raises OSError."""
     for task in Path(f"/proc/{pid}/task").iterdir():
         os.setpriority(os.PRIO_PROCESS, int(task.name), nice)
 

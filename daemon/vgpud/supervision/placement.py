@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Placement:
-    """One for all workers."""
+    """Places all workers of one vgpud."""
 
     def __init__(self) -> None:
         self.missing: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class Placement:
             self._cgroups.adopt(group)
 
     def leave(self, pid: int, group: Path | None) -> None:
-        """The worker that was there has ended."""
+        """Undo place() for a worker that has ended."""
         if self._cgroups is not None and group is not None:
             self._cgroups.leave(group)
         self._balance.remove(pid)

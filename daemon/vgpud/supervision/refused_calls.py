@@ -1,7 +1,7 @@
 """The system calls that a worker's filter refuses as unknown (worker/seccomp.py), answered here and named in the log.
 
-Each waits in the kernel until we answer ENOSYS. A worker is not trusted: after some calls the listener is closed, and
-the kernel answers ENOSYS without a log line.
+Each call waits in the kernel until vgpud answers ENOSYS. A worker is not trusted: after some calls the listener is
+closed, and the kernel answers ENOSYS without a log line.
 """
 
 from __future__ import annotations

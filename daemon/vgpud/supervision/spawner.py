@@ -27,28 +27,28 @@ if TYPE_CHECKING:
 
 _PACKET_NBYTES = 64 * 1024
 _MESSAGES_A_TURN = 64
-_UNKNOWN_CODE = 1  # of a worker whose launcher died before it
+_UNKNOWN_CODE = 1  # exit code of a worker that outlived its launcher
 
 
 class Process(Protocol):
     """One worker's process. `on_exit` is called once, on the event loop, when it has ended and `returncode` is set."""
 
     pid: int  # 0: not known yet
-    key: str  # of it in Spawner.dump()
+    key: str  # identifies the process in Spawner.dump()
     returncode: int | None  # negative: the signal that ended it
     on_exit: Callable[[], None]
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it still runs."""
+        """Send the process a signal, if it still runs."""
 
     def when_started(self, callback: Callable[[], None]) -> None:
-        """Call back once the process is known, which may be now; never if its launcher dies before it reports it."""
+        """Call back once the pid is known, which may be now; never if the launcher dies before it reports the pid."""
 
 
 class Spawner(Protocol):
     """Starts the supervisor's workers."""
 
-    missing: tuple[str, ...]  # what the kernel refuses of a worker's isolation
+    missing: tuple[str, ...]  # parts of a worker's isolation that the kernel refuses
     own_ids: bool  # whether each worker has a user id of its own
 
     def spawn(self, control_fd: int, stderr_fd: int, environment: dict[str, str], *, warm: bool) -> Process:
@@ -61,7 +61,7 @@ class Spawner(Protocol):
         """Adopt the processes of the previous vgpud. Returns them by their keys."""
 
     def close(self) -> None:
-        """Start no further ones; those that run continue."""
+        """Start no further processes; running ones continue."""
 
 
 def _ignore() -> None:
@@ -112,7 +112,7 @@ class _ExecutedProcess:
 
 
 class CommandSpawner:
-    """Executes a command for each worker, which gets `--control-fd N`, and `--warm` when it shall make a context."""
+    """Executes a command for each worker, with `--control-fd N`, and `--warm` if the worker shall create a context."""
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self.missing: tuple[str, ...] = ("what worker_command does not do itself",)
@@ -154,7 +154,7 @@ class _LaunchedProcess:
     """A child of a launcher, which reports when and how it ended."""
 
     def __init__(self, key: str, on_late: Callable[[], None]) -> None:
-        """`on_late`: called when it is to be killed and the launcher has not forked it yet."""
+        """`on_late`: called when the process is to be killed before the launcher has forked it."""
         self.pid = 0
         self.key = key
         self.returncode: int | None = None
@@ -168,7 +168,7 @@ class _LaunchedProcess:
         if self.returncode is not None:
             return
         if self._pidfd is not None:
-            # The first process of a pid namespace does not see signals that it has no handler for, but for this one.
+            # Signals without a handler do not reach the first process of a pid namespace, except for SIGKILL.
             number = signal.SIGKILL if number == signal.SIGTERM else number
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
@@ -195,18 +195,18 @@ class _LaunchedProcess:
 
     @property
     def pidfd(self) -> int | None:
-        """None until it has been forked, and when it has ended."""
+        """None until the process has been forked, and after its end."""
         return self._pidfd
 
     def watch(self, on_end: Callable[[], None]) -> None:
-        """Its launcher has ended: watch the process and call `on_end` when it ends, as nothing else reports that."""
+        """The launcher has ended: watch the process and call `on_end` at its end, which nothing else reports."""
         if self._pidfd is None:
             on_end()
         else:
             asyncio.get_running_loop().add_reader(self._pidfd, on_end)
 
     def exited(self, code: int) -> None:
-        """It has ended."""
+        """Record that the process has ended with this code."""
         if self.returncode is not None:
             return
         self.returncode = code
@@ -218,7 +218,7 @@ class _LaunchedProcess:
 
 
 class _Launcher:
-    """One launcher of workers, and what it has forked."""
+    """One launcher of workers, and the processes that it has forked."""
 
     def __init__(
         self,
@@ -228,15 +228,15 @@ class _Launcher:
         on_gone: Callable[[], None],
         process: subprocess.Popen[bytes] | None = None,
     ) -> None:
-        """`on_hello`: told what the kernel refuses, and whether workers have user ids of their own.
-        `on_gone`: called once, when no more can be ordered from it."""
+        """`on_hello`: called with what the kernel refuses, and whether workers have user ids of their own.
+        `on_gone`: called once, when the launcher takes no more orders."""
         self.pid = pid
         self._process = process
         self._control: socket.socket | None = control
         self._on_hello, self._on_gone = on_hello, on_gone
         self._numbers = itertools.count(1)
         self._processes: dict[int, _LaunchedProcess] = {}
-        self._is_retired = False  # the previous vgpud ordered it
+        self._is_retired = False  # started by the previous vgpud: it gets no orders
         asyncio.get_running_loop().add_reader(control.fileno(), self._read)
 
     @classmethod
@@ -248,7 +248,7 @@ class _Launcher:
         on_gone: Callable[[], None],
         user_namespace_fd: int | None,
     ) -> _Launcher:
-        """Execute it. Raises OSError."""
+        """Execute a launcher. Raises OSError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         given = [] if user_namespace_fd is None else [user_namespace_fd]
         inside = [word for fd in given for word in ("--user-namespace-fd", str(fd))]
@@ -269,7 +269,7 @@ class _Launcher:
         return cls(process.pid, ours, on_hello, on_gone, process)
 
     def order(self, control_fd: int, stderr_fd: int, environment: dict[str, str], *, warm: bool) -> Process:
-        """A worker. Raises OSError."""
+        """Order a worker. Raises OSError."""
         assert self._control is not None
         number = next(self._numbers)
         order = pack_map({"type": "spawn", "id": number, "warm": warm, "environment": environment})
@@ -278,7 +278,7 @@ class _Launcher:
         return process
 
     def dump(self, outgoing: Outgoing) -> dict[str, Any] | None:
-        """The state for adopt(); None when no process of it runs."""
+        """The state for adopt(); None when none of its processes runs."""
         running = {number: each.pidfd for number, each in self._processes.items() if each.pidfd is not None}
         if self._control is None or not running:
             return None
@@ -301,7 +301,7 @@ class _Launcher:
         return launcher, {process.key: process for process in launcher._processes.values()}
 
     def _end_hung(self) -> None:
-        """A worker was not even forked within the time it had to get ready: later orders would fail, too."""
+        """Stop using a launcher that has not forked a worker within its start timeout: later orders would fail, too."""
         if self._control is not None:
             get_logger().warning("the launcher of workers hangs, and is killed", launcher=self.pid)
             self.stop()
@@ -331,7 +331,7 @@ class _Launcher:
         def over(process: _LaunchedProcess) -> None:
             orphans.discard(process)
             if not orphans:
-                kill()  # not before: their pid namespace may end with it
+                kill()  # not before: their pid namespace may end with the launcher
             process.exited(_UNKNOWN_CODE)
 
         if not orphans:
@@ -346,7 +346,7 @@ class _Launcher:
         os.close(pidfd)
 
     def _read(self) -> None:
-        """Handle its messages, a bounded number in each turn of the loop."""
+        """Handle the launcher's messages, a bounded number in each turn of the loop."""
         for _ in range(_MESSAGES_A_TURN):
             if self._control is None:
                 return
@@ -412,7 +412,7 @@ class LauncherSpawner:
             try:
                 return self._launcher.order(control_fd, stderr_fd, environment, warm=warm)
             except ConnectionError:
-                # It has died. What it sent before is still to be read, then its end; the next one is needed now.
+                # The launcher has died. Its last messages are still to be read, but a new launcher is needed now.
                 self._retired.append(self._launcher)
         gone: list[_Launcher] = []
         self._launcher = _Launcher.start(

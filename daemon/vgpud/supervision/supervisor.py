@@ -25,7 +25,7 @@ _BACKOFF_LAST_S = 30.0
 _FAILURES_BEFORE_REFUSAL = 2  # in a row: one may be chance, more mean a broken installation
 _WARM_RETRY_S = 30.0  # after a context could not be made: its device is full, perhaps
 _CACHE_CAP_NBYTES = 2**32  # the highest value in the documentation of NVIDIA's driver
-_LOOK_S = 1.0  # between two looks for workers that were stopped
+_LOOK_S = 1.0  # between two checks for workers that a signal has stopped
 _STARTING_CAP = 8  # workers that start at the same time: more would only make all of them late
 
 
@@ -41,11 +41,11 @@ class WorkerStartError(Exception):
 
 
 class WorkerGoneError(WorkerStartError):
-    """The worker has just died; another one may do."""
+    """The worker has just died; another one may succeed."""
 
 
 def cache_environment(limits: LimitsConfig) -> dict[str, str]:
-    """How NVIDIA's driver bounds what it keeps of what it has compiled: read when it is started."""
+    """Variables that bound the compile cache of NVIDIA's driver, which reads them when it starts."""
     if limits.kernel_cache_nbytes == 0:
         return {"CUDA_CACHE_DISABLE": "1"}
     return {"CUDA_CACHE_MAXSIZE": str(min(limits.kernel_cache_nbytes, _CACHE_CAP_NBYTES))}
@@ -67,7 +67,7 @@ class Supervisor:
         Args:
             spawner: makes the processes; closed by stop().
             limits: see set_limits().
-            metrics: counted in.
+            metrics: the counters to update.
             warm_orders: for each device, what a worker must know to make a context on it (worker/control.py).
         """
         self._spawner = spawner
@@ -130,7 +130,7 @@ class Supervisor:
         self._fill()
 
     def refuse(self, why: str) -> None:
-        """Refuse all requests for workers from now on, and those that wait for one."""
+        """Refuse all requests for workers from now on, the waiting ones included."""
         self._refusal = why
         self._fail_waiting(why)
 
@@ -172,7 +172,7 @@ class Supervisor:
                 self._waiting.remove(future)
 
     async def _wait_turn(self, future: asyncio.Future[Worker]) -> Worker:
-        """The timeout is for a time in which no worker gets ready: a client may wait longer while others get theirs.
+        """Wait for a worker. The timeout begins anew whenever a waiting client gets one, so others may wait longer.
         Raises TimeoutError.
         """
         loop, limit_s = asyncio.get_running_loop(), self._limits.worker_start_timeout_s
@@ -208,13 +208,13 @@ class Supervisor:
 
         Args:
             worker: the worker.
-            sock: the client's socket; the caller closes it, at `on_attached` at last: then the worker has the only
-                copy, and its death is the client's end of file.
+            sock: the client's socket; the caller closes it, in `on_attached` at the latest: then the worker has the
+                only copy, and the client reads end of file when the worker dies.
             assignment: what the worker must know (see worker/control.py); under 128 KiB as msgpack.
-            desks: the worker's ends of its sockets to vgpud, and what else the assignment names; the caller's.
+            desks: the worker's ends of its sockets to vgpud, and other files that the assignment names; the caller's.
             region_fd: the region of which the assignment names a range, or None; stays the caller's.
             client_pidfd: watched, and closed, by vgpud: a worker that outlives its client for long is killed.
-            on_attached: called once, before the worker answers the client, unless it ends before.
+            on_attached: called once, before the worker answers the client, unless the worker ends first.
             on_end: called once, when the worker has been reaped.
 
         Raises:
@@ -314,7 +314,7 @@ class Supervisor:
         return sum(worker.warm_device == device for worker in self._starting)
 
     def _spawn(self, warm_order: dict[str, Any] | None) -> bool:
-        """Start one; False on failure, when a retry is scheduled."""
+        """Start a worker; False on failure, when a retry is scheduled."""
         try:
             worker = spawn_worker(
                 self._spawner,
@@ -350,7 +350,7 @@ class Supervisor:
         self._failure = why
         self._log.warning("a worker did not start", why=why)
         if self._refill is not None:
-            return  # those that were started together fail together, as when their launcher dies: one failure
+            return  # workers started together fail together, as when their launcher dies: count one failure
         self._failures_in_row += 1
         if self._failures_in_row >= _FAILURES_BEFORE_REFUSAL:
             self._fail_waiting(f"workers do not start: {why}")
@@ -412,7 +412,7 @@ class Supervisor:
             worker.on_end(worker)
 
     def _end_warm(self, worker: Worker) -> bool:
-        """Whether a worker that has ended was one without a client."""
+        """Handle the end of a warm worker. False: the worker already had a client."""
         if worker in self._starting:
             self._starting.discard(worker)
         elif worker in self._warm[worker.warm_device or 0]:

@@ -1,9 +1,9 @@
 """The user namespace whose ids workers have where vgpud is not root (worker/user_ids.py).
 
-Its ids are the host's, number for number: vgpud's own and the workers' range. To map a range needs CAP_SETUID and
-CAP_SETGID, which the packaged unit gives vgpud for that alone: it is done first of all, and then they are dropped for
-good. Without them newuidmap does it where /etc/subuid gives vgpud's user a range. Who made a namespace may enter it and
-end what runs there, so vgpud and its launchers need nothing further.
+It maps vgpud's own ids and the workers' range to the same numbers on the host. Mapping a range needs CAP_SETUID and
+CAP_SETGID, which the packaged unit gives vgpud for this purpose alone: vgpud maps the range first of all, then drops
+both for good. Without them newuidmap maps a range where /etc/subuid gives vgpud's user one. The creator of a namespace
+may enter it and end its processes, so vgpud and its launchers need no other privilege.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _CAPABILITY_VERSION = 0x20080522  # linux/capability.h
 _CAPGET, _CAPSET = {"x86_64": (125, 126), "aarch64": (90, 91)}.get(platform.machine(), (-1, -1))
 _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 _NEWUSER = 0x10000000
-_HELPED = 4096  # ids of a range in /etc/subuid, from its end: containers use it from its start
-# A process of one thread, as unshare(2) asks for; it stays until its namespace is open here.
+_HELPED = 4096  # ids to use, from the end of a range in /etc/subuid: containers use it from its start
+# A single-threaded process, as unshare(2) requires; it runs until vgpud has opened its namespace.
 _HOLDER = f"""
 import ctypes, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -38,11 +38,11 @@ def make(wanted: range) -> tuple[int, range]:
     """A namespace with vgpud's own ids and workers' ids.
 
     Args:
-        wanted: those that workers shall have; newuidmap gives others.
+        wanted: the workers' ids; newuidmap maps others instead.
     Returns:
-        Its descriptor, and the workers' ids.
+        The namespace's descriptor, and the workers' ids.
     Raises:
-        OSError: there is none; the text says why.
+        OSError: no namespace could be made; the text says why.
     """
     may_map = _capabilities()[0] & (_CAP_SETUID | _CAP_SETGID) == _CAP_SETUID | _CAP_SETGID
     ids = wanted if may_map else _subordinate_ids()
@@ -83,7 +83,7 @@ def drop_capabilities() -> None:
 
 
 def _capabilities() -> tuple[int, int, int]:
-    """Effective, permitted and inheritable, of the first 32."""
+    """The effective, permitted and inheritable masks of the first 32 capabilities."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     data = (ctypes.c_uint32 * 6)()
     ctypes.CDLL(None).syscall(_CAPGET, ctypes.byref(header), ctypes.byref(data))

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from .spawner import Process, Spawner
 
 _PACKET_NBYTES = 192 * 1024  # 64 devices fit; below the kernel's default socket buffer
-_LAST_MESSAGES = 64  # that a worker left behind
-_STDERR_NBYTES, _LAST_READS = 16 << 10, 65  # at a time; at its end: what a pipe of 1 MiB may hold
+_LAST_MESSAGES = 64  # read after the worker's end
+_STDERR_NBYTES, _LAST_READS = 16 << 10, 65  # of one read; reads after the worker's end, to empty a pipe of 1 MiB
 _LINE_NBYTES = 1024
 _LINES_S = 5.0
 _MEMORY_TIMEOUT_S = 0.5
@@ -66,7 +66,7 @@ class Worker:
         self.is_attached = False  # it has answered its client, or is about to
         self.was_ended = False  # by vgpud
         self.session: int | None = None
-        self.warm_device = warm_device  # it shall have, or has, a context there
+        self.warm_device = warm_device  # on which the worker creates a context
         self.reason: str | None = None
         self._was_stopped = False
         self._is_new = True  # it has sent nothing yet
@@ -118,7 +118,7 @@ class Worker:
         return f"exit {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
     def set_lines_per_s(self, rate: float) -> None:
-        """Limit how many of its lines are logged."""
+        """Limit how many lines of the worker are logged."""
         self._lines = RateLimit(rate)
 
     async def memory(self) -> tuple[int, ...] | None:
@@ -140,7 +140,7 @@ class Worker:
                 self._memory_asked = None
 
     def assign(self, fds: list[int], assignment: dict[str, Any]) -> None:
-        """Send the client's socket, what else it needs, and the assignment. Raises OSError when the worker is gone."""
+        """Send the assignment and its descriptors, the client's socket first. Raises OSError if the worker is gone."""
         packet = pack_map(assignment)
         if len(packet) > _PACKET_NBYTES:
             raise OSError(f"assignment of {len(packet)} bytes is over {_PACKET_NBYTES}")
@@ -176,12 +176,12 @@ class Worker:
         self._was_stopped = stopped
 
     def terminate(self) -> None:
-        """Ask it to end (SIGTERM)."""
+        """Ask the worker to end (SIGTERM)."""
         self.was_ended = True
         self._process.signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it (SIGKILL)."""
+        """Kill the worker (SIGKILL)."""
         self.was_ended = True
         self._process.signal(signal.SIGKILL)
 
@@ -223,7 +223,7 @@ class Worker:
             self._refused_calls = RefusedCalls(fds.pop(), self._say_refused)
         self._is_new = False  # later descriptors may come from a client that controls the worker
         if kind == "ready" and "why" not in message:
-            # It gets no client before its process is known: a launcher that dies first takes it along.
+            # The worker gets no client before its pid is known: a launcher that dies before then ends the worker, too.
             self._process.when_started(self._ready)
             return
         self._arrived(kind)
@@ -250,7 +250,7 @@ class Worker:
             timer.cancel()
 
     def _read_stderr(self) -> bool:
-        """Log lines of its standard error. Returns whether there may be more."""
+        """Log lines of the worker's standard error. Returns whether there may be more."""
         try:
             data = os.read(self._stderr_fd, _STDERR_NBYTES)
         except BlockingIOError:
@@ -273,7 +273,7 @@ class Worker:
         log.warning("a worker made a system call unknown to us", session=self.session, worker=self.pid, call=call)
 
     def _say(self, line: bytes) -> None:
-        """Log one of its lines, a bounded number of them; `<N>` at its start is syslog's level."""
+        """Log a line of the worker, at a bounded rate; `<N>` at its start is syslog's level."""
         number, text = "6", line[:_LINE_NBYTES].decode(errors="replace")
         if text[:1] == "<" and text[2:3] == ">":
             number, text = text[1], text[3:]
@@ -330,7 +330,7 @@ def spawn_worker(
     Args:
         spawner: makes the process.
         environment: of the process, besides what the spawner gives each.
-        on_ready: called when it could serve.
+        on_ready: called when the worker can serve.
         on_exit: called once, after the process was reaped.
         warm_order: the fields of worker/control.py's WarmOrder.
     """

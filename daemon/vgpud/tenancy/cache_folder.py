@@ -1,7 +1,7 @@
-"""The folders of tenants' compiled kernels: a tenant's worker never loads what another tenant's has written (AT6). A
-tenant whose name is never reused keeps its folder for good. Other names are reused: a CID without a name in the
-configuration by the next VM, a pid namespace's number by the next container. Their folders have random names and are
-removed with the tenant: at once, or, for a namespace, which vgpud holds open meanwhile, after many others were used.
+"""The folders of tenants' compiled kernels: a tenant's worker never loads what another tenant's worker wrote (AT6). A
+tenant whose name is never reused keeps its folder for good. Other names are reused: the next VM may get a CID without a
+name in the configuration, the next container a pid namespace's number. Their folders have random names and are removed
+with the tenant: at once, or, for a namespace, which vgpud holds open meanwhile, after many others were used.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _SHARED = "shared"  # in a tenant's folder: what workers with user ids of their 
 @dataclass(slots=True)
 class _Folder:
     path: Path
-    owner: Identified | None  # holds the tenant's name
+    owner: Identified | None  # keeps the tenant's name from being reused
     sessions: int = 0
 
 
 def open_shared(folder: Path) -> int:
-    """A folder in a tenant's folder that every user may write to who has this descriptor of it: the tenant's own is
-    vgpud's user's alone, so nobody else reaches it by a path. Raises OSError.
+    """A descriptor of a folder inside a tenant's folder. Every user with this descriptor may write to the folder; only
+    vgpud's user can reach it by a path, because the tenant's folder has mode 0700. Raises OSError.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     folder.chmod(0o700)
@@ -53,7 +53,7 @@ class CacheFolders:
     def __init__(self, base: Path) -> None:
         self._base = base
         self._alone: set[Path] = set()  # for sessions whose tenant is unknown
-        self._passing: OrderedDict[Tenant, _Folder] = OrderedDict()  # used longest ago first
+        self._passing: OrderedDict[Tenant, _Folder] = OrderedDict()  # least recently used first
 
     def remove_left(self) -> None:
         """Remove folders that a previous vgpud left for tenants whose names cannot be held any more."""
@@ -62,12 +62,12 @@ class CacheFolders:
             shutil.rmtree(path, ignore_errors=True)
 
     def enter(self, owner: Identified | None, name: str, path: Path | None = None) -> tuple[Path, Callable[[], None]]:
-        """A session's folder, and what to call at its end.
+        """A session's folder, and what to call at the session's end.
 
         Args:
-            owner: the session's tenant, which stays the caller's; None: it cannot be told from others.
+            owner: the session's tenant, which stays the caller's; None: it is unknown.
             name: of the tenant.
-            path: the folder that the session has already, from the vgpud before.
+            path: the session's existing folder, if the previous vgpud made one.
         """
         if owner is None:
             alone = _Folder(path or self._new(), None)

@@ -1,4 +1,4 @@
-"""What calls cost: each session's worker counts in a file of its own, which is read here, and added up when it ends.
+"""The cost of calls: each session's worker counts in its own file, which vgpud reads, and sums when the session ends.
 
 The layout is that of daemon/executor/vgx_meter.h. A worker acts for a client, so a file can hold any numbers: they are
 bounded, and wrong ones affect only their tenant, except for the times of functions, which are summed over all sessions.
@@ -25,7 +25,7 @@ _CAP = 2**53  # what Prometheus can hold exactly
 _TENANTS_CAP = 4096  # tenants whose sums are kept separately
 _OTHERS = "others"
 _NAMES = {record.opcode: record.name for record in RECORDS}
-BOUNDS_S = tuple(2.0**i / 1e6 for i in range(_BUCKETS - 1))  # of the buckets; the last has none
+BOUNDS_S = tuple(2.0**i / 1e6 for i in range(_BUCKETS - 1))  # upper bounds of the buckets; the last bucket has none
 
 
 @dataclass(slots=True)
@@ -49,17 +49,17 @@ class Function:
 
 @dataclass(slots=True)
 class Usage:
-    """What one tenant's sessions did that have ended, or one session so far."""
+    """The usage of one tenant's ended sessions, or of one session so far."""
 
     calls: int = 0
     nbytes: int = 0
     faults: int = 0
     cpu_ns: int = 0
-    held_ns: int = 0  # for which calls were held back
-    refused: dict[str, int] = field(default_factory=dict)  # calls that would have been over a quota, by its name
+    held_ns: int = 0  # time for which calls were delayed
+    refused: dict[str, int] = field(default_factory=dict)  # by quota, the number of calls that it refused
 
     def add(self, other: Usage) -> None:
-        """And another's."""
+        """Add another usage."""
         self.calls += other.calls
         self.nbytes += other.nbytes
         self.faults += other.faults
@@ -91,7 +91,7 @@ class Meter:
         os.close(self._fd)
 
     def functions(self) -> dict[str, Function]:
-        """By name, those that were called."""
+        """The functions that were called, by name."""
         found = {}
         for opcode, name in _NAMES.items():
             calls, nbytes, timed, timed_ns, *buckets = _OP.unpack_from(self._memory, _HEAD.size + opcode * _OP.size)
@@ -106,7 +106,7 @@ class Meter:
         return mask
 
     def usage(self) -> Usage:
-        """The session as a whole."""
+        """The sums over all functions of the session."""
         faults, cpu_ns, _devices, held_ns, *refused = (min(_CAP, word) for word in _HEAD.unpack_from(self._memory, 0))
         functions = self.functions().values()
         nbytes = sum(each.nbytes for each in functions)
@@ -123,13 +123,13 @@ class Meters:
         self._tenants: dict[str, Usage] = {}
 
     def begin(self, session: int, tenant: str, fd: int | None = None) -> Meter:
-        """A session begins, or goes on with its file. Raises OSError."""
+        """Begin a session with a new file, or continue one with its file `fd`. Raises OSError."""
         meter = Meter(fd)
         self._open[session] = tenant, meter
         return meter
 
     def fileno(self, session: int) -> int:
-        """Its file."""
+        """The descriptor of a session's file."""
         return self._open[session][1].fileno()
 
     def devices(self, session: int) -> int:
@@ -146,7 +146,7 @@ class Meters:
         meter.close()
 
     def functions(self) -> dict[str, Function]:
-        """By name, over all sessions that there ever were."""
+        """All functions by name, summed over open and ended sessions."""
         found: dict[str, Function] = {}
         _add_all(found, self._functions)
         for _tenant, meter in self._open.values():
@@ -154,7 +154,7 @@ class Meters:
         return found
 
     def tenants(self) -> dict[str, Usage]:
-        """By tenant, over all its sessions; the processor time of those that have ended alone."""
+        """The usage of each tenant over all its sessions; processor time counts only ended sessions."""
         found: dict[str, Usage] = {}
         for tenant, usage in [
             *self._tenants.items(),
@@ -176,7 +176,7 @@ class Meters:
         return {"functions": functions, "tenants": tenants}
 
     def restore(self, fields: dict[str, Any]) -> None:
-        """Go on from what dump() described."""
+        """Continue with the sums of dump()."""
         self._functions = {name: Function(*each) for name, each in fields["functions"].items()}
         self._tenants = {name: Usage(*each) for name, each in fields["tenants"].items()}
 

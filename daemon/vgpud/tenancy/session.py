@@ -43,20 +43,20 @@ class Session:
     memory_limit_nbytes: int | None = None  # of each device, for all of its tenant's sessions
     quotas: dict[str, int] = field(default_factory=dict)  # the share's, as its worker counts them
     opened_at: float = field(default_factory=time.monotonic)
-    heard_at: float = field(default_factory=time.monotonic)  # when the client last said something; until it attaches
-    end: Callable[[], object] = lambda: None  # closes the connection; until it is the worker's
+    heard_at: float = field(default_factory=time.monotonic)  # when the client's last message came, until it attaches
+    end: Callable[[], object] = lambda: None  # closes the connection, while vgpud has it
     attaching: bool = False  # a worker is being found
     worker: Worker | None = None  # once attached
     pci: tuple[str, ...] = ()  # the guest's addresses of the first devices (pci_address.py)
 
     @property
     def tenant_name(self) -> str:
-        """Whose this is: clients of one tenant share its limits."""
+        """The name of the session's tenant: clients of one tenant share its limits."""
         return tenant_name(self.peer, self.token_name)
 
     @property
     def tenant(self) -> str:
-        """The owner as the name of a folder: clients of one tenant may share compiled code, others never."""
+        """The tenant as the name of a folder: clients of one tenant may share compiled code, others never."""
         return quote(self.tenant_name, safe="")
 
     def dump(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class SessionTable:
         self._by_tenant: Counter[str] = Counter()
         self.watchers: set[asyncio.Queue[object]] = set()  # receive events, until a queue is full
         self._numbers = itertools.count(1)
-        # Starting anywhere makes a handle from before a restart of vgpud look stale, not valid.
+        # A random start makes handles from before a restart of vgpud look stale, not valid.
         self._epoch = secrets.randbelow(65535)
         self._closed = asyncio.Event()  # set when a session is closed
 

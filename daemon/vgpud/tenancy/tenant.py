@@ -53,7 +53,7 @@ class Identified:
 
     @classmethod
     def restore(cls, fields: dict[str, Any], incoming: Incoming) -> Identified:
-        """What dump() described."""
+        """Restore the tenant that dump() described."""
         fd = None if fields["namespace_fd"] is None else incoming.take(fields["namespace_fd"])
         return cls(Tenant(*fields["tenant"]), fd, fields["is_lasting"])
 
@@ -66,8 +66,8 @@ class Identified:
 def identify_tenant(sock: socket.socket, peer: Peer, token_name: str | None) -> Identified | None:
     """The tenant behind a connection; None when it cannot be distinguished from others.
 
-    A TCP address alone is not enough: every user of a machine has it. Of a unix peer in a container the user is not
-    enough, as root of two containers is one user; its pid namespace distinguishes it where it is readable.
+    A TCP address alone is not enough: every user of a machine has it. For a unix peer in a container the
+    user is not enough, as root of two containers is one user; the pid namespace distinguishes them if it is readable.
     """
     if peer.kind == "tcp":
         return None if token_name is None else Identified(Tenant(peer.key, token_name))

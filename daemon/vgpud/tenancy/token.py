@@ -91,7 +91,7 @@ class TokenStore:
         return found
 
     def issue(self, name: str, share: str | None, lifetime_s: float | None) -> str:
-        """Make a token; its value, which is not kept. Raises TokenError."""
+        """Issue a token. Returns its value, which is not stored. Raises TokenError."""
         self._drop_expired()
         if not 0 < len(name) <= 64 or not name.isprintable():
             raise TokenError("a token's name has 1 to 64 printable characters")

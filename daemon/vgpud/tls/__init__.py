@@ -1,1 +1,1 @@
-"""TLS for clients on other machines: a process that has the certificate, and carries their bytes to vgpud."""
+"""TLS for clients on other machines: a process holds the certificate and relays the clients' bytes to vgpud."""

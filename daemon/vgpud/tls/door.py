@@ -79,7 +79,7 @@ class TlsDoor:
         asyncio.get_running_loop().add_reader(ours.fileno(), self._read)
 
     async def wait_ready(self) -> None:
-        """Until clients can connect; a relay that does not start soon is logged, and not waited for."""
+        """Wait until clients can connect, or log after a time limit that the relay is not ready."""
         try:
             async with asyncio.timeout(_START_TIMEOUT_S):
                 await self._ready.wait()
@@ -129,7 +129,7 @@ class TlsDoor:
             self._admit(sock, Peer("tcp", host=str(message.get("host"))[:64]))
 
     def _ended(self) -> None:
-        """The relay inherits vgpud's standard error, on which it reports an unusable certificate."""
+        """Start another relay later. A relay reports an unusable certificate on vgpud's standard error."""
         self._hang_up()
         assert self._process is not None
         loop = asyncio.get_running_loop()
@@ -140,7 +140,7 @@ class TlsDoor:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a relay and reap it. One that the kernel cannot end in time is left to it."""
+    """Kill a relay and reap it. A relay that the kernel does not end in time is not reaped."""
     process.kill()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_END_TIMEOUT_S)

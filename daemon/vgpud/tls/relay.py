@@ -1,6 +1,6 @@
-"""`python -m vgpud.tls.relay`: takes TLS connections and hands vgpud a local stream for each, with its address.
+"""`python -m vgpud.tls.relay`: takes TLS connections and hands vgpud a local stream and the client's address for each.
 
-A process of its own: it parses strangers' bytes before any token was seen, and bulk data passes it, not vgpud's loop.
+A separate process, as it parses bytes of unauthenticated peers, and as bulk data must not pass vgpud's event loop.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Relay:
             writer.close()
 
     async def _hand_over(self, stream: socket.socket, host: str) -> None:
-        """Give vgpud its end of a stream, as soon as it takes one. Raises OSError, or TimeoutError."""
+        """Send vgpud its end of a stream; retries while vgpud does not read. Raises OSError or TimeoutError."""
         packet = pack_map({"type": "stream", "host": host})
         async with asyncio.timeout(_HANDSHAKE_TIMEOUT_S):
             while True:
@@ -64,7 +64,7 @@ class Relay:
         loop.set_exception_handler(lambda _loop, _context: None)
         over = asyncio.Event()
         self._control.setblocking(False)
-        loop.add_reader(self._control.fileno(), over.set)  # vgpud sends nothing: it is readable at its end
+        loop.add_reader(self._control.fileno(), over.set)  # vgpud sends nothing: readable means closed
         server = await asyncio.start_server(
             self.take,
             sock=listening,
@@ -78,7 +78,7 @@ class Relay:
 
 
 def main() -> None:
-    """The relay's life."""
+    """Run the relay."""
     parser = argparse.ArgumentParser(prog="vgpud.tls.relay")
     parser.add_argument("--listen-fd", type=int, required=True)
     parser.add_argument("--control-fd", type=int, required=True)

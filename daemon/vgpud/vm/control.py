@@ -1,7 +1,7 @@
 """The messages between a VM's device and vgpud: msgpack maps, one per SOCK_SEQPACKET packet.
 
-From the device: {type: "hello", version, name, cid, port}, first; {type: "stream"} with one descriptor, our end of a
-guest's new stream; {type: "vm", connected: bool}; {type: "log", level, event, ...}. From vgpud: {type: "exit"}.
+From the device: {type: "hello", version, name, cid, port}, first; {type: "stream"} with one descriptor, vgpud's end of
+a guest's new stream; {type: "vm", connected: bool}; {type: "log", level, event, ...}. From vgpud: {type: "exit"}.
 """
 
 from __future__ import annotations

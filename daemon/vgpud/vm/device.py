@@ -44,7 +44,7 @@ class Device:
         self._name, self._cid, self._port = name, cid, port
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
-        self._own_unit = control_fd is None  # started by hand or by systemd, so this process must not end it
+        self._own_unit = control_fd is None  # started by hand or by systemd: runs on without a VM and a vgpud
         self._listener = open_listener(UnixEndpoint(vsock), mode=_MODE, group=group)
         self._control_path = control_path(vsock)
         self._control_listener = self._listen_control()

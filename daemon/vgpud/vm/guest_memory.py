@@ -51,7 +51,7 @@ class GuestMemory:
         raise Violation(f"{nbytes} bytes at guest address {address:#x} are not memory")
 
     def at_vmm(self, address: int, nbytes: int) -> memoryview:
-        """The bytes at an address of the VMM's process, by which it names the rings."""
+        """The bytes at an address of the VMM's process. The VMM names the rings by such addresses."""
         for region in self._regions:
             start = address - region.vmm_address
             if start >= 0 and start + nbytes <= region.nbytes:
@@ -79,7 +79,7 @@ def _map(fd: int, guest_address: int, nbytes: int, vmm_address: int, offset: int
     if not stat.S_ISREG(status.st_mode) or offset + nbytes > status.st_size:
         raise Violation(f"a memory region of {nbytes} bytes at {offset} in a file of {status.st_size}")
     try:
-        # From the start of the file: an offset need not be a multiple of a huge page, a mapping's must be.
+        # From the start of the file: mmap's offset must be a multiple of a huge page, which `offset` need not be.
         mapping = mmap.mmap(fd, offset + nbytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
     except (OSError, ValueError, OverflowError) as error:
         raise Violation(f"a memory region of {nbytes} bytes cannot be mapped: {error}") from error

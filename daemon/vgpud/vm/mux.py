@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STREAMS_MAX = 1024
-REPLIES_MAX = 512  # packets without data that wait for a buffer of the guest's; beyond, its own packets wait
+REPLIES_MAX = 512  # packets without data that wait for a guest buffer; with more, the guest's packets wait
 _CHAINS_A_ROUND = 128
 _PACKETS_A_TURN = 32  # of one stream before the next one's turn
 
@@ -41,7 +41,7 @@ class Mux:
     Args:
         cid: the VM's.
         connect: connect(port) gives our end of a new stream to that port, non-blocking; None refuses it.
-        watch: told of each such socket, to report its readiness by `stream_ready`.
+        watch: called with each new stream, to report its socket's readiness to `stream_ready`.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Mux:
 
     @property
     def rings(self) -> tuple[Vring, Vring, Vring]:
-        """By their numbers."""
+        """The rings in the order of their numbers."""
         return (self.to_guest, self.from_guest, self.events)
 
     def drop_streams(self) -> None:
-        """The guest is gone, or has forgotten them: their workers read end of file."""
+        """Close all streams, as the guest is gone or has forgotten them: their workers read end of file."""
         for stream in self.streams.values():
             stream.close()
         self.streams.clear()
@@ -158,7 +158,7 @@ class Mux:
         self._watch(stream)
 
     def _forget_one_that_ended(self) -> None:
-        """Drop streams whose both ends are closed although the guest's program has not noticed yet."""
+        """Drop one stream whose worker has closed it, although the guest's program has not noticed yet."""
         for stream in self.streams.values():
             if stream.finished:
                 self._reset(stream)
@@ -224,7 +224,7 @@ class Mux:
             if got is None:
                 self.to_guest.put_back()
                 return count, False
-            if not got:  # no more data will come from this end; if it is closed altogether, it accepts none either
+            if not got:  # end of file: the worker sends no more; with `finished` it accepts no more either
                 flags = RECEIVE | SEND if stream.finished else SEND
                 if flags == stream.told_shut:
                     self.to_guest.put_back()
@@ -260,8 +260,8 @@ class Mux:
 
 
 def _read(chain: Chain) -> tuple[Header, list[memoryview]]:
-    """A copy of a packet's header, and the location of its payload. Raises Violation when there is less than it
-    says."""
+    """A copy of a packet's header, and the location of its payload. Raises Violation when the payload is shorter
+    than the header says."""
     head = chain.parts[0]
     if len(head) < HEADER_NBYTES:
         raise Violation(f"a packet whose first part has {len(head)} bytes")

@@ -10,7 +10,7 @@ HOST_CID = 2
 STREAM = 1  # the packet's type: a byte stream
 RECEIVE, SEND = 1, 2  # flags of SHUTDOWN: its sender will not receive, or not send, any more
 PAYLOAD_NBYTES = 64 * 1024  # as Linux limits it
-TRANSPORT_RESET = (0).to_bytes(4, "little")  # the only event there is
+TRANSPORT_RESET = (0).to_bytes(4, "little")  # the only defined event
 
 HEADER = struct.Struct("<QQIIIHHIII")
 HEADER_NBYTES = HEADER.size

@@ -17,7 +17,7 @@ REGISTERS_NBYTES = 16 << 20  # BAR 0
 _BAR0, _BAR_END = 0x10, 0x28
 _EXPRESS, _VENDOR = 0x60, 0xA0  # offsets of the two capabilities
 _EXPRESS_ID, _VENDOR_ID = 0x10, 0x09
-_CAPABILITIES_LIST = 0x10  # of the status register
+_CAPABILITIES_LIST = 0x10  # bit of the status register
 _CLASS_3D_CONTROLLER = 0x030200
 VENDOR_TEXT = b"vGPUstub"  # distinguishes the stub from a card, for root in the guest
 
@@ -76,7 +76,7 @@ class ConfigSpace:
         return int.from_bytes(self._bytes[at : at + nbytes], "little")
 
     def write(self, at: int, nbytes: int, value: int) -> None:
-        """Change what may be changed."""
+        """Write a register; read-only bits stay."""
         for place, byte in enumerate((value & (1 << 8 * nbytes) - 1).to_bytes(nbytes, "little"), at):
             mask = self._writable[place]
             self._bytes[place] = self._bytes[place] & ~mask & 0xFF | byte & mask

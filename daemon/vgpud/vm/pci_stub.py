@@ -88,7 +88,7 @@ def _receive(sock: socket.socket) -> tuple[Command, bytes] | None:
 
 
 def _read(sock: socket.socket, nbytes: int, *, at_start: bool = False) -> bytes:
-    """Exactly so many bytes; with `at_start` there may be none. Descriptors that come along are closed."""
+    """Exactly `nbytes` bytes, or none at the end of the stream with `at_start`. Received descriptors are closed."""
     data = b""
     while len(data) < nbytes:
         piece, ancillary, _flags, _address = sock.recvmsg(nbytes - len(data), socket.CMSG_SPACE(4 * _FDS_MAX))

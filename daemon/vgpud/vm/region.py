@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 PAGE_NBYTES = 4096
-HEADER_NBYTES = PAGE_NBYTES  # nothing is given out of the first page
+HEADER_NBYTES = PAGE_NBYTES  # no range includes the first page
 _HEADER = struct.Struct("<8s16sQ")  # struct vgw_region_header
 _MAGIC = b"VGPUREGN"
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # FALLOC_FL_*
@@ -48,11 +48,11 @@ class Range:
 
 
 class Region:
-    """An open region, this process's alone. All methods run on the event loop."""
+    """An open region, locked by this process. All methods run on the event loop."""
 
     def __init__(self, fd: int, nbytes: int, sessions: int, *, cookie: bytes | None = None) -> None:
-        """Takes ownership of `fd`, and clears the region unless `cookie` is given: that of the previous vgpud, whose
-        region it was. Raises OSError."""
+        """Takes ownership of `fd`. Clears the region unless `cookie`, the region's cookie in the previous vgpud, is
+        given. Raises OSError."""
         self.fd = fd
         self.nbytes = nbytes
         self.cookie = cookie or secrets.token_bytes(16)
@@ -67,7 +67,7 @@ class Region:
 
     @classmethod
     def open(cls, vm: VmConfig) -> Region:
-        """The region of a VM's configuration; the file is made if there is none. Raises RegionError."""
+        """The region of a VM's configuration; a missing file is created. Raises RegionError."""
         assert vm.ivshmem is not None
         nbytes = vm.ivshmem_mib * MIB
         fd = -1
@@ -92,7 +92,7 @@ class Region:
         return len(self._free)
 
     def adopt(self, taken: Range) -> bool:
-        """A session of the vgpud before has this range. False: the region is divided in another way now."""
+        """Mark a range as used by a session of the previous vgpud. False: the region is now divided differently."""
         if taken not in self._free:
             return False
         self._free.remove(taken)
@@ -111,7 +111,7 @@ class Region:
         try:
             await asyncio.shield(clearing)
         except BaseException:
-            clearing.add_done_callback(lambda done: self._free_after(done, taken))  # at once if it has failed
+            clearing.add_done_callback(lambda done: self._free_after(done, taken))  # soon, if it has failed
             raise
         return taken
 
@@ -121,7 +121,7 @@ class Region:
         self._free.append(taken)
 
     def give_back(self, taken: Range) -> None:
-        """The session of a range has ended, its worker is gone. Its bytes are cleared before it is used again."""
+        """Return the range of an ended session, whose worker is gone. The range is cleared before it is used again."""
         task = asyncio.get_running_loop().create_task(self._clear_and_free(taken))
         self._clearing.add(task)
         task.add_done_callback(self._clearing.discard)
@@ -133,7 +133,7 @@ class Region:
             self._free.append(taken)
 
     async def close(self) -> None:
-        """Wait for what is being cleared, and forget the file, which stays for the VM."""
+        """Wait until all clearing has finished, and close the file, which stays for the VM."""
         await asyncio.gather(*self._clearing, return_exceptions=True)
         os.close(self.fd)
 
@@ -159,7 +159,7 @@ def _fallocate(fd: int, mode: int, offset: int, nbytes: int) -> None:
 
 
 def _open_file(path: str, group: str | None) -> int:
-    """Open it, or make it for us and the VMM's group. A link is not followed."""
+    """Open the file, or create it for vgpud's user and the VMM's group. A symbolic link is not followed."""
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         return os.open(path, flags)
@@ -178,11 +178,11 @@ def _open_file(path: str, group: str | None) -> int:
 
 
 def _take_alone(fd: int, nbytes: int) -> None:
-    """Lock the file against another vgpud and see that it has its size. Raises RegionError or OSError."""
+    """Lock the file against another vgpud, and check or set its size. Raises RegionError or OSError."""
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
         raise RegionError("not a regular file")
-    deadline = time.monotonic() + _LOCK_TIMEOUT_S  # workers of a vgpud that died hold it until they have noticed
+    deadline = time.monotonic() + _LOCK_TIMEOUT_S  # workers of a dead vgpud hold the lock until they notice
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

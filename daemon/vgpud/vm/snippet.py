@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib import resources
 from string import Template
 
-# How each monitor's guests reach vgpud, the way to prefer first: `vhost-user`, vgpud is the vsock device; `kernel`, the
+# How each monitor's guests reach vgpud, in order of preference: `vhost-user`, vgpud is the vsock device; `kernel`, the
 # host's vhost_vsock; `hybrid`, the monitor maps vsock to unix sockets.
 MONITORS: dict[str, tuple[str, ...]] = {
     "qemu": ("vhost-user", "kernel"),
@@ -16,7 +16,7 @@ MONITORS: dict[str, tuple[str, ...]] = {
     "firecracker": ("hybrid",),
     "cloud-hypervisor": ("hybrid",),
 }
-SHARE_MEMORY = ("qemu", "libvirt")  # those of them that have an ivshmem device
+SHARE_MEMORY = ("qemu", "libvirt")  # the monitors that have an ivshmem device
 VSOCKS = ("vhost-user", "kernel", "hybrid")
 PARTS = ("vgpud", "vm", "guest")
 _GUEST = """# /etc/vgpu/guest.conf in the guest; `vgpu install --endpoint vsock://2:7070` writes it.
@@ -26,7 +26,7 @@ endpoint = vsock://2:7070
 
 @dataclass(frozen=True)
 class Vm:
-    """A virtual machine as the one who runs it thinks of it."""
+    """A virtual machine as its operator describes it."""
 
     monitor: str  # of MONITORS
     name: str
@@ -34,11 +34,11 @@ class Vm:
     vsock: str  # of MONITORS[monitor]
     memory: str  # of the guest, as QEMU writes it: 4G
     socket: str  # where vgpud and the monitor meet
-    shared_mib: int | None = None  # of memory that both have, for command rings and pinned memory: an ivshmem device
+    shared_mib: int | None = None  # memory of guest and host, for command rings and pinned memory: an ivshmem device
 
     @property
     def shared_path(self) -> str:
-        """The file behind that memory."""
+        """The file behind the shared memory."""
         return f"/dev/shm/vgpu-{self.name}"  # noqa: S108 - libvirt looks for it there; vgpud makes it, and its group's
 
     def part(self, which: str) -> str:

@@ -50,7 +50,7 @@ class Stream:
         self.peer_alloc = 0  # how much the guest buffers
         self.peer_forwarded = 0  # of `sent`, what has left the guest's buffer
         self.forwarded = 0  # bytes from the guest that have left vgpud's buffer
-        self.told_forwarded = 0  # the last value of it that was sent to the guest
+        self.told_forwarded = 0  # the last value of `forwarded` that was sent to the guest
         self.credit_asked = False
         self.readable = True  # not yet seen to block
         self.writable = True
@@ -73,7 +73,7 @@ class Stream:
     def owes_credit(self) -> bool:
         """Whether the guest should hear how much was forwarded.
 
-        Linux caps its credit at the smaller of both sides' buffers, so a quarter of our own may never become due.
+        Linux caps its credit at the smaller of both sides' buffers, so a quarter of BUF_ALLOC may never become due.
         """
         return (self.forwarded - self.told_forwarded) & U32 > min(BUF_ALLOC, self.peer_alloc) // 4
 
@@ -81,7 +81,7 @@ class Stream:
         """Take `nbytes` that the guest sent, which lie at the start of `parts`. False: it had no credit for them."""
         if self.backlog_nbytes + nbytes > BUF_ALLOC:
             return False
-        if self._backlog_start >= BUF_ALLOC:  # a worker slower than its guest never lets it become empty
+        if self._backlog_start >= BUF_ALLOC:  # with a worker slower than its guest the backlog never becomes empty
             del self._backlog[: self._backlog_start]
             self._backlog_start = 0
         for whole in parts:
@@ -95,7 +95,7 @@ class Stream:
         return True
 
     def flush(self) -> None:
-        """Send what waits, as far as the socket takes it; then close its direction if the guest has."""
+        """Send the backlog as far as the socket accepts it; then shut down writing if the guest sends no more."""
         if self.backlog_nbytes and self.writable:
             with memoryview(self._backlog) as view, view[self._backlog_start :] as waiting:
                 self._backlog_start += self._send(waiting)
@@ -131,12 +131,12 @@ class Stream:
         return got
 
     def close(self) -> None:
-        """The worker reads end of file."""
+        """Close the socket: the worker reads end of file."""
         self.sock.close()
         self._backlog, self._backlog_start = bytearray(), 0
 
     def _send(self, data: memoryview) -> int:
-        """How much of it is off our hands. Data that will not be read is dropped: the guest hears of that by itself."""
+        """Send data. Returns how much was sent, or dropped if the worker has hung up: the guest is told separately."""
         try:
             sent = self.sock.send(data)
             self.writable = sent == len(data)
@@ -157,7 +157,7 @@ class Stream:
 
 
 def _first(parts: list[memoryview], nbytes: int) -> list[memoryview]:
-    """The first `nbytes` of them, or all."""
+    """Views of the first `nbytes` of `parts`, or of all."""
     taken = []
     for part in parts:
         if nbytes <= 0:

@@ -18,7 +18,7 @@ def start_stub(identity: PciIdentity) -> tuple[subprocess.Popen[bytes], int]:
 
     Returns:
         The process, and the other end, inheritable, for QEMU's `-device x-pci-proxy-dev,fd=N`; the process ends when
-        the last copy of that is closed.
+        the last copy of that end is closed.
     """
     ours, theirs = socket.socketpair()
     with ours:
@@ -34,7 +34,7 @@ def start_stub(identity: PciIdentity) -> tuple[subprocess.Popen[bytes], int]:
             pass_fds=(ours.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is QEMU's to take
+            start_new_session=True,  # QEMU handles Ctrl-C
         )
     theirs.set_inheritable(True)
     return process, theirs.detach()

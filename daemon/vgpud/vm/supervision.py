@@ -36,7 +36,7 @@ class VmDevice:
     def __init__(self, vm: VmConfig, admit: Callable[[socket.socket, Peer], None]) -> None:
         assert vm.vsock is not None
         self.vm = vm
-        self.connected = False  # a VMM has the device
+        self.connected = False  # a VMM uses the device
         self._path = vm.vsock
         self._admit = admit
         self._peer = Peer("vsock", cid=vm.cid, vm=vm.name)
@@ -65,7 +65,7 @@ class VmDevice:
             self._log.warning("vm device is not there yet")
 
     def stop(self) -> None:
-        """Let go of it. It stays while a VM has it, for the next vgpud; else it ends."""
+        """Hang up. The device process stays for the next vgpud while a VM uses it; else it ends."""
         self._stopping = True
         if self._retry is not None:
             self._retry.cancel()
@@ -155,7 +155,7 @@ class VmDevice:
         self._retry = asyncio.get_running_loop().call_later(delay_s, self.start)
 
     def _read(self) -> None:
-        """One message: it parses untrusted bytes, and if compromised must not block the loop."""
+        """Handle one message: the device parses untrusted bytes, and a compromised one must not block the loop."""
         assert self._control is not None
         received = receive_packet(self._control, PACKET_NBYTES)
         if received is None:
@@ -163,7 +163,7 @@ class VmDevice:
         packet, fds = received
         if not packet:
             self._hang_up()
-            if self._process is None:  # one that was adopted; of a child the pidfd tells
+            if self._process is None:  # an adopted device; a child's end is reported by its pidfd
                 self._failed("it hung up")
             return
         try:
@@ -175,12 +175,12 @@ class VmDevice:
                 os.close(fd)
 
     def _say(self, level: str, event: str, **fields: object) -> None:
-        """Its log messages, a bounded number of lines."""
+        """Log a message about the device, or from it, at a bounded rate."""
         if self._lines.allows():
             getattr(self._log, level)(event, **fields)
 
     def _take(self, message: dict[str, Any], fds: list[int]) -> None:
-        """One message. `fds` that are kept are taken out of the list."""
+        """Handle one message. Descriptors that are kept are removed from `fds`."""
         match message.get("type"):
             case "hello":
                 self._failures_in_row = 0

@@ -126,7 +126,7 @@ class Front:
         except BlockingIOError:
             sent = 0
         except OSError:
-            return  # it has hung up, which the next read says
+            return  # the VMM has hung up, which the next read reports
         if sent != len(message):
             raise Violation("the VMM does not read its answers")
 
@@ -147,7 +147,7 @@ class Front:
             self._reply(number, _U64.pack(0))
 
     def _apply(self, request: Request, payload: bytes, fds: list[int]) -> bytes | None:
-        """Do what is asked; the answer, if the request has one. `fds` that are kept are taken out of the list."""
+        """Execute a request. Returns the answer, if it has one. Descriptors that are kept are removed from `fds`."""
         match request:
             case Request.GET_FEATURES:
                 return _U64.pack(_FEATURES)
@@ -178,7 +178,7 @@ class Front:
             case Request.GET_VRING_BASE:
                 index, _ = _STATE.unpack(payload)
                 ring = self._ring(index)
-                self._set_kick(index, ring, None)  # which stops it
+                self._set_kick(index, ring, None)  # which stops the ring
                 self._bases[index] = ring.taken
                 return _STATE.pack(index, ring.taken)
             case Request.SET_VRING_ENABLE:
@@ -208,16 +208,16 @@ class Front:
         return self._mux.rings[index]
 
     def _set_base(self, index: int, base: int) -> None:
-        """The position at which the ring continues. Only a guest that was merely stopped continues where it was."""
+        """Set the position at which the ring continues. A guest that was paused, not reset, keeps the old one."""
         ring = self._ring(index)
         if ring.running:
             raise Violation("a running ring is moved")
         if base > 0xFFFF:
             raise Violation(f"a ring that goes on at {base}")
         if index < 2 and index in self._bases and base != self._bases[index]:
-            self._mux.drop_streams()  # it was reset and knows nothing of them
+            self._mux.drop_streams()  # the guest was reset and has forgotten its streams
         elif index < 2 and index not in self._bases and base:
-            self._mux.reset_due = True  # it ran with a device before us
+            self._mux.reset_due = True  # the guest ran with an earlier device process
         ring.taken = base
 
     def _event(self, payload: bytes, fds: list[int]) -> tuple[int, Vring, int | None]:
@@ -229,7 +229,7 @@ class Front:
             return index, ring, None
         if len(fds) != 1:
             raise Violation(f"{len(fds)} descriptors for an event")
-        # Anything else could block us, or never tell.
+        # Another kind of file could block this process, or never become readable.
         if not os.readlink(f"/proc/self/fd/{fds[0]}").startswith("anon_inode:[eventfd"):
             raise Violation("an event that is no eventfd")
         fd = fds.pop()

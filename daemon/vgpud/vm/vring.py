@@ -1,8 +1,8 @@
 """A split virtqueue, the device's side. The guest may write to it at any time: each word is copied once, then checked.
 
 Source: virtio 1.2, ch. 2.7. The order of our loads and stores is x86's own (a load is not moved before an earlier load,
-a store not before an earlier load or store), which is all that is needed as long as the guest is always notified: its
-wish not to be is a hint, and reading it after publishing would need a fence.
+a store not before an earlier load or store), which is all that is needed as long as the guest is always notified: the
+flag that asks for no notification is a hint, and reading it after publishing would need a fence.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Addresses(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """One buffer of the guest's: what `complete` wants back, and its parts in order, all of one direction."""
+    """One guest buffer: the head to pass to `complete`, and the parts in order, all of one direction."""
 
     head: int
     parts: list[memoryview]
@@ -52,7 +52,7 @@ class Vring:
         self.taken = 0  # free-running, modulo 2**16: chains taken so far
         self.kick_fd: int | None = None
         self.call_fd: int | None = None
-        self.enabled = True  # a VMM that never sets this means enabled
+        self.enabled = True  # the state for a VMM that never sends SET_VRING_ENABLE
 
     @property
     def running(self) -> bool:
@@ -60,13 +60,13 @@ class Vring:
         return self.kick_fd is not None and self._memory is not None and self.enabled
 
     def set_size(self, size: int) -> None:
-        """How many descriptors there are. Raises Violation."""
+        """Set the number of descriptors. Raises Violation."""
         if not 0 < size <= SIZE_MAX or size & (size - 1):
             raise Violation(f"a ring of {size} descriptors")
         if self._memory is not None and self.kick_fd is not None:
             raise Violation("a running ring changes its size")
         if size != self._size:
-            self.place(None, None)  # what was found has the old size
+            self.place(None, None)  # the views have the old size
         self._size = size
 
     def place(self, memory: GuestMemory | None, addresses: Addresses | None) -> None:
@@ -113,7 +113,7 @@ class Vring:
     def notify(self) -> None:
         """Interrupt the guest."""
         if self.call_fd is not None:
-            with contextlib.suppress(BlockingIOError):  # the counter is full: it has not looked for 2**64 interrupts
+            with contextlib.suppress(BlockingIOError):  # the counter is full: the guest has ignored 2**64 interrupts
                 os.write(self.call_fd, _ONE)
 
     def drain_kick(self) -> None:

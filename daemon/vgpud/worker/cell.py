@@ -9,7 +9,7 @@ user is mapped to itself. Each step that the kernel refuses is named in `missing
   workers have one namespace together, which contains no other process.
 - mount: /proc shows that namespace alone, /dev/shm is empty.
 - ipc, net: no System V object and no abstract socket is shared with another program of the host.
-- A user id of its own (user_ids.py): no other worker's process or file is its own to the kernel. Not on a card, where
+- user id: each worker has its own (user_ids.py), so it owns no process or file of another worker. Not on a card, where
   the driver shares memory between processes of one user alone.
 - Capabilities: none are left, and none can be gained.
 """
@@ -106,8 +106,8 @@ class Cells:
         return False
 
     def _uncover(self, paths: set[str]) -> None:
-        """Where code lies below a folder that is vgpud's user's alone, replace that folder in our mount namespace by an
-        empty one that has only the code."""
+        """For code below a folder that only vgpud's user may enter, replace that folder in this mount namespace by one
+        that contains only the code."""
         covered: dict[str, list[str]] = {}
         for path in sorted(paths):
             if (folder := user_ids.hidden_by(path)) is not None:
@@ -117,7 +117,7 @@ class Cells:
             self._mount("vgpu-code", folder, "tmpfs", _NOSUID | _NODEV, "size=1m,mode=755")
             try:
                 for path, fd in fds.items():
-                    if not os.path.exists(path):  # it is if another one that is bound already holds it
+                    if not os.path.exists(path):  # it exists if a path bound earlier contains it
                         os.makedirs(path, mode=0o755)
                         self._mount(f"/proc/self/fd/{fd}", path, None, _BIND | _REC, None)
             except OSError:
@@ -157,8 +157,8 @@ class Cells:
         self._check(self._libc.syscall(_CAPSET[platform.machine()], ctypes.byref(header), ctypes.byref(data)))
 
     def _enter_pid_namespace(self) -> None:
-        """Go on as the first process of a new pid namespace. The process that called waits for it and ends as it does;
-        vgpud ends both by killing that one."""
+        """Continue as the first process of a new pid namespace. The calling process waits for that child and ends as it
+        does; vgpud ends both by killing the calling process."""
         self._unshare(_NEWPID)
         child = os.fork()
         if child != 0:
@@ -172,7 +172,7 @@ class Cells:
             self._try("own /proc", self._mount, "proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC, None)
 
     def _probe_pid_namespace(self) -> None:
-        """Whether a child can start in a new namespace and later ones in this one again. Tried in a child: a process
+        """Check that a child can start in a new namespace and later children in this one. Tried in a child: a process
         that cannot return to its namespace can start no further children.
         """
         child = os.fork()

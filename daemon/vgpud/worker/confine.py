@@ -13,14 +13,14 @@ from pathlib import Path
 from . import landlock, seccomp
 
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
-_LIBC = ctypes.CDLL(None, use_errno=True)  # made once: each is a class of its own, which a fork would make anew
+_LIBC = ctypes.CDLL(None, use_errno=True)  # created once, before the forks: each CDLL creates a class
 
 
 def confine(allow: frozenset[str] = frozenset(), *, report: bool = False) -> int:
     """Drop privileges that no backend needs. Each step is as strict as the kernel allows; none can be undone.
 
-    `allow` names system calls that are left to this process besides the usual ones, and `report` makes a listener of
-    those that are refused: see seccomp.py. Returns the listener, or -1.
+    `allow` names system calls that stay allowed besides the usual ones; `report` creates a listener for refused
+    calls: see seccomp.py. Returns the listener, or -1.
     """
     # When memory runs out, the kernel should kill a worker, which affects one client, instead of vgpud.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
@@ -36,7 +36,7 @@ def confine(allow: frozenset[str] = frozenset(), *, report: bool = False) -> int
 
 
 def readable(libcuda: str) -> frozenset[str]:
-    """Where the driver and its libraries may lie."""
+    """The folders in which the driver and its libraries may be."""
     driver = [os.path.realpath(libcuda), libcuda] if os.path.isabs(libcuda) else []
     searched = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     return frozenset([*filter(os.path.isabs, searched), *map(os.path.dirname, driver)])
@@ -52,15 +52,15 @@ class Files:
             self._ruleset = landlock.Ruleset(readable(libcuda))
         except OSError as error:
             self._why = error.strerror or str(error)
-        # NVIDIA's driver reads where its cache is when it is started, and looks there when it compiles: by then this
-        # descriptor is the tenant's folder. In the user's home one tenant could change what others run.
-        self._place = os.open("/proc", os.O_PATH | os.O_CLOEXEC)  # where nothing can be made
+        # NVIDIA's driver reads its cache's path when it starts, and opens the path when it compiles: by then this
+        # descriptor is the tenant's folder. In the user's home, the default, one tenant could change what others run.
+        self._place = os.open("/proc", os.O_PATH | os.O_CLOEXEC)  # where no file can be created
         os.environ["CUDA_CACHE_PATH"] = f"/proc/self/fd/{self._place}"
 
     def confine(self, cache_dir: str, restrict_threads: Callable[[int], int]) -> None:
-        """Give up every file but the system's, those that hold the driver, and the tenant's cache, which is made here.
+        """Drop access to all files but the system's, the driver's, and the tenant's cache, which is created here.
 
-        A cache that cannot be written to is a slower start, no failure.
+        Without a writable cache a program starts more slowly, but does not fail.
         """
         cache = Path(cache_dir)
         with contextlib.suppress(OSError):

@@ -49,22 +49,22 @@ class Assignment:
     devices: list[dict[str, Any]]  # {index, name} of each device the client sees
     inventory: dict[str, Any]  # wire.md's INVENTORY
     libcuda: str
-    cache_dir: str  # by its name, or, if its descriptor came with the assignment, by that
+    cache_dir: str  # a path: below /proc/self/fd if its descriptor came with the assignment
     limits: dict[str, int]  # {record_nbytes, spin_us, kernel_cache_nbytes, host_nbytes, tools, counts}
     features: list[str]  # as agreed in welcome
     peer: dict[str, Any]  # for the log
     share: str | None = None  # the [[shares]] of its tenant
     quotas: dict[str, int] = field(default_factory=dict)  # ShareConfig.quotas
-    desks: list[str] = field(default_factory=list)  # the sockets to vgpud that came with it
-    images_fd: int = -1  # to the host's cache of images
-    ipc_fd: int = -1  # about what is shared with other clients of the tenant
-    ledger_fd: int = -1  # of all sessions' memory (devices/ledger.py), in which
-    ledger_row: int = 0  # this is the session's
+    desks: list[str] = field(default_factory=list)  # names of the descriptors that came with it, for the *_fd fields
+    images_fd: int = -1  # socket to the host's cache of images
+    ipc_fd: int = -1  # socket about memory and events shared with other clients of the tenant
+    ledger_fd: int = -1  # the ledger of all sessions' memory (devices/ledger.py)
+    ledger_row: int = 0  # the session's row of the ledger
     memory_limit_nbytes: int = NO_LIMIT  # of each device, for all sessions of the tenant together
     cache_fd: int = -1  # the tenant's cache
-    meter_fd: int = -1  # where it counts its calls (vgpud/tenancy/meter.py)
-    region_fd: int = -1  # memory shared with the client's machine, of which
-    region: tuple[int, int] | None = None  # this is the session's: offset and bytes
+    meter_fd: int = -1  # where the worker counts calls (vgpud/tenancy/meter.py)
+    region_fd: int = -1  # memory shared with the client's machine
+    region: tuple[int, int] | None = None  # the session's range of it: offset and bytes
 
 
 class Control:
@@ -85,7 +85,7 @@ class Control:
         os.close(fd)
 
     def receive_warm_order(self) -> WarmOrder | None:
-        """Block until it arrives; None when vgpud is gone."""
+        """Block until the order arrives; None when vgpud is gone."""
         packet = self._sock.recv(_PACKET_NBYTES)
         return WarmOrder(**unpack_map(packet)) if packet else None
 
@@ -126,12 +126,12 @@ class Control:
 
 
 def send_attached(client_fd: int, session: int, region: tuple[int, int] | None = None) -> None:
-    """Answer the client's attach: the command stream starts with the next byte. Raises OSError when it is gone."""
+    """Answer the client's attach: the command stream starts with the next byte. Raises OSError if the client left."""
     _send(client_fd, Attached(session, region))
 
 
 def send_refused(client_fd: int, reason: str) -> None:
-    """Answer the client's attach with a refusal: this worker cannot serve it. Raises OSError when it is gone."""
+    """Answer the client's attach with a refusal: this worker cannot serve it. Raises OSError if the client is gone."""
     _send(client_fd, Refused(CudaError.OPERATING_SYSTEM, reason))
 
 

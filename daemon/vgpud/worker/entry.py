@@ -94,14 +94,14 @@ def load(backend: str) -> Any:
 
 
 def prepare(backend: str, gpus: str, libcuda: str) -> None:
-    """Make in the launcher what each worker would make anew: what a worker writes it has for itself."""
+    """Build in the launcher what each worker would otherwise build again, in memory that is not shared."""
     seccomp.filter_program(
         platform.machine(), 1, _allowed(backend), report=True
-    )  # 1: its pid, where it has a namespace
-    with contextlib.suppress(OSError):  # each worker says that it has no Landlock
+    )  # 1: the worker's pid in its own namespace
+    with contextlib.suppress(OSError):  # each worker logs that it has no Landlock
         landlock.rules(readable(libcuda))
     if backend == "simulator" and gpus:
-        with contextlib.suppress(ValueError):  # the worker's to tell
+        with contextlib.suppress(ValueError):  # the worker reports the error
             profile.parse_gpus(gpus)
 
 
@@ -185,14 +185,14 @@ def _kernel_cache(assignment: Assignment) -> DiskCache:
 
 
 def _memory_used(lib: Any, assignment: Assignment) -> list[int] | None:
-    """Bytes in use on each device. Empty with the real driver, whose NVML vgpud asks instead."""
+    """Bytes in use on each device. None with the real driver: vgpud asks its NVML instead."""
     if assignment.backend != "simulator":
         return None
     return [lib.vgx_sim_memory_used(index) for index in range(len(assignment.devices))]
 
 
 def _warm_up(executor: Any, order: WarmOrder) -> Backend:
-    """A backend with a context on one device. Raises RuntimeError, OSError or ValueError, with a line of why."""
+    """A backend with a context on one device. Raises RuntimeError, OSError or ValueError, with a one-line reason."""
     backend = _set_up(executor, order)
     pointer = executor.lib.vgx_warm_backend(backend.pointer, order.device)
     if pointer == executor.ffi.NULL:
@@ -201,7 +201,7 @@ def _warm_up(executor: Any, order: WarmOrder) -> Backend:
 
 
 def _set_up(executor: Any, order: Assignment | WarmOrder) -> Backend:
-    """The backend that an order names. Raises RuntimeError, OSError or ValueError, with a line of why."""
+    """The backend that an order names. Raises RuntimeError, OSError or ValueError, with a one-line reason."""
     if order.backend == "cuda":
         return _start_driver(executor, order.libcuda)
     glue = importlib.import_module("vgpusim.glue")
@@ -209,7 +209,7 @@ def _set_up(executor: Any, order: Assignment | WarmOrder) -> Backend:
 
 
 def _start_driver(executor: Any, libcuda: str) -> Backend:
-    """The real driver after cuInit. Raises RuntimeError, with a line of why."""
+    """The real driver after cuInit. Raises RuntimeError, with a one-line reason."""
     ffi = executor.ffi
     why = ffi.new("const char **")
     image_params.install(ffi, executor.lib)

@@ -25,7 +25,7 @@ class _Reader:
         self._names = itertools.count(1)
 
     def open(self, data: Any, nbytes: int, image: Any) -> int:
-        """Keep an image. One that cannot be read has no kernel; the driver, which took it, may know better."""
+        """Add an image. An unreadable one is no error, as the driver has accepted it, but has no kernels here."""
         number = next(self._names)
         self._images[number] = None
         try:
@@ -40,7 +40,7 @@ class _Reader:
         del self._images[image]
 
     def param(self, image: int, kernel: Any, index: int, offset: Any, nbytes: Any) -> int:
-        """Where one parameter of a kernel lies."""
+        """Find the offset and the size of one parameter of a kernel."""
         read, name = self._images[image], self._ffi.string(kernel).decode(errors="replace")
         try:
             layout = None if read is None else read.layout(name)
@@ -56,7 +56,7 @@ class _Reader:
 
 
 def install(ffi: Any, lib: Any) -> None:
-    """Have the driver that is started next, if it needs that, ask a reader of ours."""
+    """Install a reader for the driver that is started next, which uses it if it is older than 12.4."""
     reader = _Reader(ffi)
     hooks: dict[str, Callable[..., Any]] = {"open": reader.open, "close": reader.close, "param": reader.param}
     for name, served in hooks.items():

@@ -54,9 +54,9 @@ class Ruleset:
             _add(self._fd, fd, rights)
             os.close(fd)
         rules.cache_clear()
-        # This process's own view of it: the launcher has another.
+        # Opened in this process, as the launcher may have another /proc.
         _allow(self._fd, "/proc", _READ & self._handled)
-        # cuInit of 580.159.04 opens something below /proc/self/task so, and answers 304 when it cannot.
+        # cuInit of 580.159.04 opens a file below /proc/self/task for writing, and returns 304 when it cannot.
         _allow(self._fd, "/proc/self", (_USE | _TRUNCATE) & self._handled)
 
     def enforce(self, cache: Path, restrict_threads: Callable[[int], int]) -> None:
@@ -64,7 +64,7 @@ class Ruleset:
 
         Args:
             cache: A folder that stays writable, if it exists.
-            restrict_threads: Given the ruleset's descriptor, makes it hold for every thread; returns 0 or an errno.
+            restrict_threads: Given the ruleset's descriptor, applies it to every thread; returns 0 or an errno.
         Raises:
             OSError: the kernel cannot do it, or a thread does not answer.
         """
@@ -76,12 +76,12 @@ class Ruleset:
             os.close(self._fd)
 
 
-_LIBC = ctypes.CDLL(None, use_errno=True)  # made once: each is a class of its own, which a fork would make anew
+_LIBC = ctypes.CDLL(None, use_errno=True)  # created once, before the forks: each CDLL creates a class
 
 
-@functools.cache  # the launcher makes it, for all of its workers
+@functools.cache  # the launcher calls it, for all of its workers
 def rules(readable: frozenset[str]) -> tuple[int, list[tuple[int, int]]]:
-    """The rights that this kernel knows, and what every worker may do: descriptors, the caller's, with rights.
+    """The rights that this kernel knows, and every worker's rules: descriptors, which the caller owns, with rights.
 
     Raises:
         OSError: the kernel cannot do it.

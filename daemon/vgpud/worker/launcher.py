@@ -1,4 +1,4 @@
-"""`python -m vgpud.worker.launcher`: has everything loaded that a worker needs, and forks one for each order.
+"""`python -m vgpud.worker.launcher`: loads everything that a worker needs, and forks a worker for each order.
 
 A fork takes milliseconds and shares the loaded code and data; a worker that is started from a command takes a third of
 a second of a processor, and 20 MB. The launcher meets no client, starts no driver and has one thread: what it forks is
@@ -43,13 +43,13 @@ class Launcher:
     def __init__(
         self, control: socket.socket, backend: str, libcuda: str, cells: Cells, ids: UserIds | None = None
     ) -> None:
-        """`ids`: of which each worker has one."""
+        """`ids`: the user ids of which each worker gets one; None: workers have none of their own."""
         self._control, self._backend, self._libcuda, self._cells, self._ids = control, backend, libcuda, cells, ids
         self._selector = selectors.DefaultSelector()
         self._selector.register(control, selectors.EVENT_READ)
 
     def serve(self) -> None:
-        """Serves until vgpud is gone; its workers notice that on their own."""
+        """Serves until vgpud is gone; the workers notice that on their own."""
         while True:
             for key, _events in self._selector.select():
                 if key.fileobj is not self._control:

@@ -5,13 +5,13 @@ may start no program, reach no network and no socket by name, signal and trace n
 clock. Four answers:
 
 - Allowed: what the executor, the simulator with its compiler, Python and libc call (recorded over the test programs and
-  frameworks), and for a real driver what such a driver is known to need besides: DRIVER. Its files are Landlock's
-  matter, other processes those of the cell's.
-- EPERM, in silence: what libraries try and do without. (580.159.04's cuInit needs bind and listen on a unix socket, and
-  answers 304 without; no connection can be accepted there.)
-- The end of the process: what none of them calls, and an attacker would.
-- All else, a call of a newer kernel among it: ENOSYS, for which libraries have another way. With install(report=True)
-  vgpud answers so, and names the call in its log (vgpud/supervision/refused_calls.py).
+  frameworks), and for a real driver what such a driver is known to need besides: DRIVER. Landlock limits the
+  files that these calls reach, and the cell limits the processes.
+- EPERM, without a log line: calls that libraries try but do not need. (cuInit of 580.159.04 needs bind and listen on a
+  unix socket, and returns 304 without them; no connection can be accepted there.)
+- The end of the process: calls that none of them makes, but an attacker would.
+- ENOSYS: all other calls, also those of newer kernels; libraries have a fallback for it. With install(report=True)
+  vgpud gives this answer, and names the call in its log (vgpud/supervision/refused_calls.py).
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ _SOCKETS = ("socket", "socketpair")
 _SOCKET_TYPE_MASK, _SOCKET_TYPES = 0xF, (socket.SOCK_STREAM, socket.SOCK_SEQPACKET)
 
 # Processes and threads, but not in new namespaces (CLONE_NEWUSER and others). clone3 has its flags in memory, where a
-# filter cannot look: it "is not there", and libc falls back to clone.
+# filter cannot look: it is refused with ENOSYS, and libc falls back to clone.
 _NAMESPACES = 0x7E020000
 
-# Allowed for these values of the first argument alone. None stands for our own pid.
+# Allowed only for these values of the first argument. None stands for the process's own pid.
 _FIRST_ARGUMENT: dict[str, tuple[int | None, ...]] = {
     "socket": (socket.AF_UNIX,),
     "socketpair": (socket.AF_UNIX,),
@@ -129,18 +129,18 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
-_LIBC = ctypes.CDLL(None, use_errno=True)  # made once: each is a class of its own, which a fork would make anew
+_LIBC = ctypes.CDLL(None, use_errno=True)  # created once, before the forks: each CDLL creates a class
 
 
-@functools.cache  # the launcher makes it, for all of its workers
+@functools.cache  # the launcher calls it, for all of its workers
 def filter_program(machine: str, pid: int, allow: frozenset[str] = frozenset(), *, report: bool = False) -> bytes:
     """The filter as BPF, eight bytes an instruction. Raises KeyError for a machine it knows no numbers of.
 
     Args:
         machine: as platform.machine() says.
-        pid: of the process it is for.
+        pid: of the process that the filter is for.
         allow: calls that this process needs besides, whatever their arguments.
-        report: what is in no list goes to the filter's listener, instead of ENOSYS.
+        report: calls in no list go to the filter's listener, instead of failing with ENOSYS.
     """
     architecture, number = _ARCHITECTURES[machine], numbers(machine)
     refuse, allowed = _instruction(_RETURN, _ERRNO | errno.EPERM), _instruction(_RETURN, _ALLOW)
@@ -154,7 +154,7 @@ def filter_program(machine: str, pid: int, allow: frozenset[str] = frozenset(), 
     ]
 
     def add(name: str, block: list[bytes]) -> None:
-        """`block` for this call; it returns, or leaves the number loaded."""
+        """Add `block` for a call; `block` returns, or leaves the call's number loaded."""
         if name in number:
             code.extend([_instruction(_EQUAL, number[name], 0, len(block)), *block])
 
@@ -170,7 +170,7 @@ def filter_program(machine: str, pid: int, allow: frozenset[str] = frozenset(), 
     add("clone", [_instruction(_LOAD, _AT_FIRST_ARGUMENT), _instruction(_ANY_BIT, _NAMESPACES, 0, 1), refuse, allowed])
     add("clone3", [_instruction(_RETURN, _ERRNO | errno.ENOSYS)])
     for name, values in _FIRST_ARGUMENT.items():
-        # An argument is 64 bits wide, these are ints: the kernel itself takes the low half alone.
+        # Arguments are 64 bits wide, but these are ints: the kernel itself uses only the low half.
         tests = [_instruction(_EQUAL, pid if v is None else v, len(values) - i, 0) for i, v in enumerate(values)]
         add(name, [_instruction(_LOAD, _AT_FIRST_ARGUMENT), *tests, refuse, allowed])
     for name, refused in _SECOND_ARGUMENT.items():
@@ -205,7 +205,7 @@ def install(allow: frozenset[str] = frozenset(), *, report: bool = False) -> int
 
     Returns:
         With `report` the filter's listener, a descriptor, or -1 where the kernel has none (before 5.7, or under another
-        filter with one): then what is in no list is ENOSYS without a word. Else -1.
+        filter with one): then calls in no list fail with ENOSYS and no log line. Without `report`: -1.
     Raises:
         OSError: the kernel has no filters.
     """

@@ -60,13 +60,13 @@ _COLUMNS = {"x86_64": 1, "aarch64": 2}
 
 
 def numbers(machine: str) -> dict[str, int]:
-    """By name, the calls that this machine has. Raises KeyError for one that is not known here."""
+    """By name, the calls that this machine has. Raises KeyError for an unknown machine."""
     column = _COLUMNS[machine]
     rows = (entry.split() for entry in _TABLE.replace("\n", " ").split(","))
     return {row[0]: int(row[column]) for row in rows if row[column] != "-"}
 
 
 def describe(number: int) -> str:
-    """A call of this machine for the log."""
+    """The name of a system call of this machine, for the log."""
     names = {known: name for name, known in numbers(platform.machine()).items()}
     return names.get(number, f"system call {number}")

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 
 class UserIds:
-    """Which ids are in use. One that was released is not reserved again before the others were."""
+    """The ids in use. A released id is not reserved again before all others have been."""
 
     def __init__(self, ids: range) -> None:
         self._ids = ids
@@ -32,7 +32,7 @@ class UserIds:
         raise OSError(f"all {len(self._ids)} user ids of workers are in use")
 
     def release(self, uid: int) -> None:
-        """Its worker has ended."""
+        """Release the id of a worker that has ended."""
         self._used.discard(uid)
 
 
@@ -53,7 +53,7 @@ def format_ids(ids: range) -> str:
 
 
 def become(uid: int) -> None:
-    """Take this user and group id for good, and no other group. Raises OSError."""
+    """Switch to this user and group id for good, without other groups. Raises OSError."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
@@ -67,7 +67,7 @@ def needed_paths() -> set[str]:
 
 
 def unreadable(uid: int) -> str | None:
-    """A file of our code that this user cannot read, if there is one. Ends in a child what it begins there.
+    """A file of our code that this user cannot read, if there is one. A child process becomes that user to check.
 
     Raises OSError: this process cannot become that user.
     """

@@ -14,11 +14,11 @@ import os
 import tempfile
 from pathlib import Path
 
-DEFAULT_CAP_NBYTES = 1 << 30  # as NVIDIA's driver bounds its own
+DEFAULT_CAP_NBYTES = 1 << 30  # as NVIDIA's driver bounds its own cache
 _MAX_NBYTES = 256 << 20  # of one object: larger files are refused
 _MAGIC = b"vgpusim1"
 _BLOCK_NBYTES = 4096
-_KEPT = 7 / 8  # of the cap, when it was reached
+_KEPT = 7 / 8  # of the cap: what remains after files are deleted
 
 
 class DiskCache:
@@ -28,7 +28,7 @@ class DiskCache:
     """
 
     def __init__(self, directory: str | os.PathLike[str], *, cap_nbytes: int = DEFAULT_CAP_NBYTES) -> None:
-        """`cap_nbytes`: what its files may take up, give or take what other workers store at the same moment."""
+        """`cap_nbytes`: limit of the total file size; workers that store at the same moment may exceed it together."""
         self.directory = Path(directory)
         self._cap_blocks = cap_nbytes // _BLOCK_NBYTES
 
@@ -36,7 +36,7 @@ class DiskCache:
         return self.directory / key[:2] / f"{key}.bin"
 
     def get(self, key: str) -> bytes | None:
-        """The bytes stored under `key`, used now; None when there are none or they are damaged."""
+        """The bytes stored under `key`, marked as used now; None when there are none or they are damaged."""
         try:
             path = self._path(key)
             if path.stat().st_size > _MAX_NBYTES:
@@ -85,7 +85,7 @@ class DiskCache:
             os.close(fd)
 
     def _make_room(self) -> int:
-        """Remove what was used longest ago if all together is over the cap; the blocks that are left, at least one."""
+        """Remove the least recently used files if the total is over the cap. Returns the blocks left, at least 1."""
         found = []
         for path in self.directory.glob("[0-9a-f][0-9a-f]/*"):
             with contextlib.suppress(OSError):  # another worker was faster

@@ -35,11 +35,11 @@ class Block:
 
 
 class Yields(Enum):
-    """To whom a loop that may wait yields."""
+    """Which other warps a loop that may wait yields to."""
 
     NOBODY = 0
-    OTHER_CTAS = 1  # it reads memory that they reach
-    OTHER_WARPS = 2  # of its CTA, too
+    OTHER_CTAS = 1  # if the loop reads memory that other CTAs reach
+    OTHER_WARPS = 2  # also to other warps of its CTA
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Graph:
     loops: list[tuple[int, int]]
     postdominator: list[int]  # immediate; EXIT when none
     irreducible: bool
-    waits_for_ctas: bool  # a loop yields that may wait for other CTAs
+    waits_for_ctas: bool  # some loop that yields may wait for other CTAs
 
 
 def build(program: Program, yields: Yields = Yields.NOBODY) -> Graph:
@@ -120,8 +120,8 @@ def _split(program: Program) -> list[Block]:
 
 
 def awaited(block: Block, used: set[ir.Reg]) -> Yields:
-    """Whom a loop with this block may wait for, because it reads memory that others write. An atom whose result nothing
-    reads (`used`: all registers read) does not.
+    """Which other warps a loop with this block may wait for, because the block reads memory that they write. An atom
+    whose result no instruction reads does not wait. `used`: all registers that are read.
     """
     found = Yields.NOBODY
     for ins in block.instructions:
@@ -138,7 +138,7 @@ def awaited(block: Block, used: set[ir.Reg]) -> Yields:
 
 
 def _insert_yields(blocks: list[Block], yields: Yields) -> bool:
-    """Split the header of each waiting loop, so that a round begins with a yield. Whether one may wait for CTAs."""
+    """Split the header of each waiting loop, so that a round begins with a yield. True if one may wait for CTAs."""
     if yields is Yields.NOBODY:
         return False
     waits_for_ctas = False
@@ -150,7 +150,7 @@ def _insert_yields(blocks: list[Block], yields: Yields) -> bool:
         if not latches:
             continue
         last = max(position[p] for p in latches)
-        members = natural.get(header, order[position[header] : last + 1])  # irreducible: all that stands between
+        members = natural.get(header, order[position[header] : last + 1])  # irreducible: all from header to last
         waits = {awaited(blocks[member], used) for member in members}
         waits_for_ctas |= Yields.OTHER_CTAS in waits
         if Yields.OTHER_CTAS in waits or (yields is Yields.OTHER_WARPS and Yields.OTHER_WARPS in waits):

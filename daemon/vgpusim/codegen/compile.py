@@ -56,7 +56,7 @@ _MAX_BLOCK_THREADS = 1024
 _RARELY = '!1 = !{!"branch_weights", i32 1, i32 1000000}\n'  # as !prof !1
 _MAX_FRAME_NBYTES = 1 << 32
 _WIDE = '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
-_PROBED = '"probe-stack"="inline-asm"'  # a frame larger than a thread's stack meets its guard page, and nothing beyond
+_PROBED = '"probe-stack"="inline-asm"'  # a frame larger than a thread's stack hits the guard page, not memory beyond
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ class CompiledKernel:
     shared_nbytes: int  # static
     symbols: list[str]  # module variables, in the order of vgx_sim_launch.symbols
     cooperative: bool  # may be launched cooperatively
-    resident: bool  # all CTAs are to be resident, on one thread: frames and shared memory for each
-    interleaved: bool  # a thread may run several CTAs in turn, where all that it runs wait
+    resident: bool  # all CTAs run on one thread, each with its own frames and shared memory
+    interleaved: bool  # a thread whose CTAs all wait may start further CTAs
 
 
 def compile_entry(
@@ -90,10 +90,10 @@ def compile_entry(
     Args:
         block: Threads in x, y, z; at least 1 each, at most 1024 together.
         cooperative: For a launch whose CTAs wait for each other.
-        confined: Check that each access is within reach; without it a kernel can do with this process what it likes.
-        watched: For the sanitizer: each access calls it, and it checks the access.
+        confined: Check that each access is within reach; else a kernel can access all of this process's memory.
+        watched: For the sanitizer: each access first calls the sanitizer, which checks the access.
         cluster: CTAs of a cluster; None: as many as the entry requires.
-        counted: For the profiler: count what its warps do.
+        counted: For the profiler: count what the kernel's warps do.
         cache: Where compiled kernels are kept; None compiles anew.
     Raises:
         UnsupportedInstruction: NOT_SUPPORTED, naming kernel, instruction and line.
@@ -195,7 +195,7 @@ def _escape(text: str) -> str:
 
 
 def _flushes_everything(graph: cfg.Graph) -> bool:
-    """Whether every f32 operation flushes subnormals and nothing else is computed, so that the CPU can do it."""
+    """Whether every f32 operation flushes subnormals and no other float type is used: the CPU's flush mode serves."""
     some = False
     for block in graph.blocks:
         for ins in block.all():

@@ -4,7 +4,7 @@ The exact products and the accumulator are aligned to the greatest exponent amon
 and added as integers; the sum is cut to f32, or rounded to f16. A product's exponent is the sum of its factors', so its
 significand may be up to 4; a subnormal factor has the smallest exponent of its type, and a product or accumulator that
 is zero takes no part in the alignment. Hopper keeps 25 bits and takes 32 bytes of k at once; in wgmma of 8-bit floats
-it keeps 13 bits and gives sums of 14. Source: the published bit-accurate models of tensor cores (Fasi et al. 2021,
+it keeps 13 bits, and a sum has 14 bits. Source: the published bit-accurate models of tensor cores (Fasi et al. 2021,
 "Numerical behavior of NVIDIA tensor cores"; Xie et al. 2025, "MMA-Sim"); tests/vgpusim/codegen/test_card_warp.py
 compares with an H200.
 
@@ -23,10 +23,10 @@ from vgpusim.codegen.lane_value import LANES
 
 SMALLEST = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14}  # exponents
 _ACCUMULATOR_SMALLEST = -126
-_FAST_SPAN = 50  # in single precision, factors of at most 2**50 and, but zero, at least 2**-50
+_FAST_SPAN = 50  # in single precision, factors are zero or of magnitude 2**-50 to 2**50
 _FAST_ACCUMULATOR = (-76, 100)
-_FAST_LEAST = -101  # less than any product or accumulator's exponent there
-_LEAST = -300  # and in double precision
+_FAST_LEAST = -101  # below the exponent of any product or accumulator in single precision
+_LEAST = -300  # the same in double precision
 _SIGN, _MAGNITUDE = 1 << 31, (1 << 31) - 1
 
 Factors = Sequence[tuple[str, str]]
@@ -77,12 +77,12 @@ def _maximum(e: Emitter, kind: str, a: str, b: str) -> str:
 
 
 def single_sum(e: Emitter, unit: Unit, terms: Terms) -> tuple[str, str, str | None]:
-    """The sum of usual operands, i32; what its lowest bit is worth, f32; whether it has overflowed, if it can."""
+    """The sum of usual operands, i32; the value of its lowest bit, f32; whether the sum overflowed, None: it cannot."""
     kind, word = LANES.of("float"), LANES.int(32)
-    largest = LANES.fconst(2.0**_FAST_LEAST, "float")  # where all is zero
+    largest = LANES.fconst(2.0**_FAST_LEAST, "float")  # if all terms are zero
     for x, y in terms.powers:
         largest = _maximum(e, kind, e.v(f"fmul {kind} {x}, {y}"), largest)
-    # The accumulator comes last: sums wait for each other, and what does not depend on it need not wait.
+    # The accumulator comes last: it may be the previous sum, and work without it need not wait for that sum.
     largest = _maximum(e, kind, _power(e, terms.accumulator, -126, "float", 0x7F800000), largest)
     exponent = e.v(f"bitcast {kind} {largest} to {word}")
     scale = e.v(f"sub {word} {LANES.const((254 + unit.fraction) << 23, 32)}, {exponent}")
@@ -97,7 +97,7 @@ def single_sum(e: Emitter, unit: Unit, terms: Terms) -> tuple[str, str, str | No
     for x, y in terms.factors:
         part = aligned(e.v(f"fmul {kind} {x}, {y}"))
         total = e.v(f"add {word} {total}, {part}") if total else part
-    # Products are below 4 units of their exponent: those of 16 k fit 31 bits, and the accumulator may be too much.
+    # A product is below 4 * 2**fraction: the sum of 16 fits 31 bits, but adding the accumulator may overflow.
     start = aligned(terms.accumulator)
     result = e.v(f"add {word} {total}, {start}")
     if len(terms.factors) << (2 + unit.fraction) < 1 << 31:
@@ -140,7 +140,7 @@ def all_usual(e: Emitter, factors: Sequence[str], accumulators: Sequence[str], k
 
 
 def _within(e: Emitter, values: Sequence[str], low: int | None, high: int) -> str:
-    """Whether all floats are below 2**high and, but zero, at least 2**low. Magnitudes are ordered as their bits are."""
+    """Whether all floats are zero or of magnitude 2**low to below 2**high. Magnitudes are ordered like their bits."""
     word = LANES.int(32)
     sizes = [e.v(f"and {word} {e.from_fp(LANES, value, 'f32')}, {LANES.const(_MAGNITUDE, 32)}") for value in values]
     most = sizes[0]
@@ -149,7 +149,7 @@ def _within(e: Emitter, values: Sequence[str], low: int | None, high: int) -> st
     fits = e.v(f"icmp ult {word} {most}, {LANES.const((127 + high) << 23, 32)}")
     if low is None:
         return fits
-    less = [e.v(f"sub {word} {size}, {LANES.const(1, 32)}") for size in sizes]  # zero becomes the greatest
+    less = [e.v(f"sub {word} {size}, {LANES.const(1, 32)}") for size in sizes]  # zero wraps to the greatest
     least = less[0]
     for size in less[1:]:
         least = e.icall(LANES, "umin", 32, least, size)
@@ -165,7 +165,7 @@ def widened(e: Emitter, value: str) -> str:
 
 
 def double_power(e: Emitter, value: str, kind: str) -> str:
-    """As single_power, of a double."""
+    """As single_power, for a double."""
     return _power(e, value, SMALLEST[kind], "double", 0x7FF0000000000000)
 
 
@@ -196,8 +196,8 @@ def double_result(e: Emitter, unit: Unit, terms: Terms, d_type: str) -> str:
 
 
 def _or_special(e: Emitter, terms: Terms, bits: str, d_type: str) -> str:
-    """The result's bits, or those of an infinity or NaN where one takes part. In double precision no other operand
-    results in one.
+    """The result's bits, or those of an infinity or NaN if an operand is one. In double precision finite operands
+    result in neither.
     """
     double, flag = LANES.of("double"), LANES.int(1)
     value = terms.accumulator

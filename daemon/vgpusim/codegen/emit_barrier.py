@@ -13,7 +13,7 @@ _LAUNCH_FAILED = 719  # CUDA_ERROR_LAUNCH_FAILED
 
 @emits("bar", "barrier")
 def barrier(e: Emitter, ins: ir.Instruction) -> None:
-    """bar.warp.sync needs nothing, lanes are in step. Waiting CTA barriers end a block: see emit_control."""
+    """bar.warp.sync needs no code: lanes run in lockstep. Waiting CTA barriers end a block: see emit_control."""
     if ins.has("cluster"):  # an arrival; the wait is ir.CLUSTER_BARRIER
         emit_cluster.arrive(e)
         return
@@ -53,7 +53,7 @@ def _operands(e: Emitter, ins: ir.Instruction) -> tuple[str, str, ir.Operand | N
 
 def _agreed(e: Emitter, ins: ir.Instruction, value: Value) -> str:
     """The common value of all active lanes, where it is not known at compile time (debug builds keep it in local
-    memory); the launch fails if they differ."""
+    memory); the launch fails if the lanes' values differ."""
     kind, vector, acting = f"<{abi.WARP} x i32>", e.vector(value), e.mask_bits()
     first = e.v(f"and i32 {e.v(e.call('i32', 'llvm.cttz.i32', ('i32', acting), ('i1', 'false')))}, {abi.WARP - 1}")
     chosen = e.v(f"extractelement {kind} {vector}, i32 {first}")
@@ -77,7 +77,7 @@ def _table_entry(e: Emitter, number: str, word: int) -> str:
 
 
 def _voted(e: Emitter) -> str:
-    """Where a warp keeps the number of the bar.red that it waits at; clusters use the word."""
+    """The word with the number of the bar.red that a warp waits at. In clusters the word records cluster arrivals."""
     return e.v(f"getelementptr i32, ptr %tables, i32 {e.v(f'add i32 %warp, {BARRIER_WORDS + 2 * e.warp_count}')}")
 
 
@@ -87,7 +87,7 @@ def _add_to(e: Emitter, slot: str, amount: str) -> None:
 
 
 def arrive(e: Emitter, ins: ir.Instruction, wait: bool) -> None:
-    """Count the warp, whole, as arrived."""
+    """Count all lanes of the warp as arrived."""
     number, expected, predicate = _operands(e, ins)
     if e.cluster is not None and number == str(ir.CLUSTER_BARRIER):
         slot = e.v(f"getelementptr i32, ptr %tables, i32 {e.v(f'add i32 %warp, {BARRIER_WORDS}')}")

@@ -22,7 +22,7 @@ _WIDTHS = {
 
 @emits("trap", "brkpt")
 def trap(e: Emitter, ins: ir.Instruction) -> None:
-    """`trap`, or one that the inliner has made, with a result and a message."""
+    """`trap`; one that the inliner has inserted has a CUresult and a message as operands."""
     result, what = _LAUNCH_FAILED, "trap"
     if ins.operands:
         code, name = ins.operands
@@ -40,7 +40,7 @@ def trap(e: Emitter, ins: ir.Instruction) -> None:
 
 @emits("nanosleep", "griddepcontrol", "pmevent", "setmaxnreg")
 def nothing(e: Emitter, ins: ir.Instruction) -> None:
-    """Scheduling hints, and dependences that a launch after a completed launch always meets."""
+    """Scheduling hints, and waits for an earlier launch, which has always completed."""
 
 
 def _set_condition(e: Emitter, ins: ir.Instruction, handle: ir.Operand, value: ir.Operand) -> None:

@@ -23,7 +23,7 @@ def size_of(cluster: Dimensions) -> int:
 
 
 def prologue(e: Emitter) -> None:
-    """%rank: of the CTA in its cluster; %stride: from one CTA's shared memory to the next; %own: where its begins."""
+    """%rank: the CTA's in its cluster; %stride: from a CTA's shared memory to the next; %own: offset of this CTA's."""
     if e.cluster is None:
         return
     rank, factor = "", 1
@@ -41,7 +41,7 @@ def prologue(e: Emitter) -> None:
 
 
 def special(e: Emitter, head: str, axis: str) -> tuple[str, int] | None:
-    """A special register of a cluster; None of another."""
+    """The value and width of a special register of clusters; None for any other register."""
     dimensions = e.cluster or (1, 1, 1)
     count = dimensions["xyz".index(axis)] if axis else 1
     match head:
@@ -91,7 +91,7 @@ def rank_in_cluster(e: Emitter, ins: ir.Instruction) -> None:
         text = e.resize(form, text, 64, 32)
     else:
         text = e.resize(form, text, ir.TYPE_NBITS[ins.type], 32)
-    least = e.icall(form, "umax", 32, stride, form.const(1, 32))  # of a kernel without shared memory
+    least = e.icall(form, "umax", 32, stride, form.const(1, 32))  # 0 in a kernel without shared memory
     e.put(ins.operands[0], form, e.v(f"udiv {form.int(32)} {text}, {least}"), 32)
 
 
@@ -101,7 +101,7 @@ def _arrival(e: Emitter) -> str:
 
 
 def arrive(e: Emitter) -> None:
-    """barrier.cluster.arrive: the warp, whole. Of a cluster of one CTA only the wait counts."""
+    """barrier.cluster.arrive of a whole warp. In a cluster of one CTA only the wait has an effect."""
     if e.cluster is not None:
         e.if_any(lambda: e.e(f"store i32 1, ptr {_arrival(e)}"))
 

@@ -5,8 +5,8 @@ last block of a loop, lanes waiting at its header go round again, so a loop ends
 lanes are known to be together (the block is not divergent) branches are real ones.
 
 At a CTA barrier, and where it yields, the warp saves what is live and returns the number of the place to resume at;
-0: it has ended. In a large kernel these copies would be most of its code, and LLVM would take minutes over values that
-live that long: its registers and masks stay where they would be saved."""
+0: it has ended. In a large kernel these copies would be most of the code, and LLVM would take minutes over values that
+live that long: there, registers and masks stay in their places in the frame all the time."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class WarpFunction:
         e.e("%params.i = ptrtoint ptr %params to i64")
         e.e(f"%shared.p = getelementptr i8, ptr %thread, i64 {abi.THREAD_SHARED}")
         e.e("%shared.w = load i64, ptr %shared.p, align 8, !invariant.load !0")
-        e.e(f"%shared = and i64 %shared.w, -{abi.SHARED_ALIGN}")  # it is aligned: what hides no misaligned offset
+        e.e(f"%shared = and i64 %shared.w, -{abi.SHARED_ALIGN}")  # already aligned: hides no misaligned offset
         emit_cluster.prologue(e)
         if e.state.counted:
             emit_count.prologue(e)
@@ -170,7 +170,7 @@ class WarpFunction:
             e.e(f"%init = select i1 {full}, i32 -1, i32 {part}")
 
     def _note_warp(self) -> None:
-        """Say which warp runs, for reports of faults. Volatile: nothing here reads it."""
+        """Record which warp runs, for reports of faults. Volatile: no generated code reads it."""
         e = self.e
         e.e(f"store volatile i32 %warp, ptr {e.v(f'getelementptr i8, ptr %thread, i64 {abi.THREAD_WARP}')}, align 4")
 
@@ -231,7 +231,7 @@ class WarpFunction:
         return small and self.e.in_loop and not block.is_barrier
 
     def _body(self, index: int, mask: str) -> None:
-        """A block's instructions and where its lanes go, to label l<index> if not elsewhere."""
+        """A block's instructions and branches; code that does not branch elsewhere goes on at label l<index>."""
         e, block = self.e, self.blocks[index]
         e.current = mask
         e.bounds.clear()

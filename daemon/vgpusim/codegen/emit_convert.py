@@ -62,7 +62,7 @@ def _integer_to_integer(e: Emitter, ins: ir.Instruction, form: Form, value: str,
 def _integer_to_float(e: Emitter, ins: ir.Instruction, form: Form, value: str, source: str, to: str) -> str:
     nbits, name = ir.TYPE_NBITS[source], "sitofp" if source[0] == "s" else "uitofp"
     mode = ins.one_of("rz", "rm", "rp")
-    if mode and to == "f16":  # through f32 in the same direction: what is lost twice is lost as if at once
+    if mode and to == "f16":  # through f32 in the same direction: rounding twice equals rounding once
         if nbits > 32:
             single = _wide_integer_directed(e, form, value, source, "f32", mode)
         else:
@@ -80,7 +80,7 @@ def _integer_to_float(e: Emitter, ins: ir.Instruction, form: Form, value: str, s
     if mode and to != "f64":
         raise e.unsupported("directed rounding to this type")
     element = "float" if to == "bf16" else FP_NAMES[to]
-    if to == "f16" and nbits > 16:  # through double, exact up to 53 bits, where everything has overflowed anyway
+    if to == "f16" and nbits > 16:  # through double, exact up to 53 bits; longer integers overflow f16 anyway
         exact = e.v(f"{name} {form.int(nbits)} {value} to {form.of('double')}")
         result = e.to_fp(form, double_to_half(e, form, exact), "f16")
     elif to == "bf16" and nbits > 16:
@@ -171,7 +171,7 @@ def _float_to_float(e: Emitter, ins: ir.Instruction, form: Form, value: str, sou
         name = "fpext" if order.index(target) > order.index(element) else "fptrunc"
         x = e.v(f"{name} {form.of(element)} {x} to {form.of(target)}")
     bits = e.from_fp(form, x, to) if to != "bf16" else ""
-    if source in ("f64", "bf16") and to != "bf16":  # f64's payload goes along, cut or widened, and so does bf16's
+    if source in ("f64", "bf16") and to != "bf16":  # a NaN of f64 or bf16 keeps its payload, cut or widened
         return flush(e, form, bits) if ftz and to == "f32" else bits
     return result_bits(e, form, x, to, ftz)
 
@@ -231,7 +231,7 @@ def _pack_floats(e: Emitter, ins: ir.Instruction, to: str) -> None:
 
 
 def _pack_integers(e: Emitter, ins: ir.Instruction) -> None:
-    """cvt.pack.sat.to.s32[.b32] d, a, b[, c]: a above b, saturated; c fills the rest, from above."""
+    """cvt.pack.sat.to.s32[.b32] d, a, b[, c]: a and b saturated, a above b; c is shifted above both."""
     to, nbits = ins.modifiers[2], ir.TYPE_NBITS.get(ins.modifiers[2], 0)
     if nbits not in (8, 16):
         raise e.unsupported()

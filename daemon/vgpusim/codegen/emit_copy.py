@@ -32,7 +32,7 @@ def copy(e: Emitter, ins: ir.Instruction) -> None:
     if len(operands) > 3:
         counts = _source_nbytes(e, operands[3], nbytes)
         limit, sizes = e.spread("operand2", counts, 32), "%operand2.32"
-        some = e.v(f"icmp ne <32 x i32> {counts}, zeroinitializer")  # pipelines run past the end and read nothing there
+        some = e.v(f"icmp ne <32 x i32> {counts}, zeroinitializer")  # pipelines copy 0 bytes beyond the end of data
         read = e.v(f"and i32 {e.v(f'bitcast <32 x i1> {some} to i32')}, {e.mask_bits()}")
     known_nbytes = 0 if read is not None and e.state.watched else nbytes
     origin = address(e, ins, ins.operands[1], "global", known_nbytes, 1, "read", mask=read, sizes=sizes)

@@ -52,7 +52,7 @@ def branch(e: Emitter) -> None:
 
 
 def split(e: Emitter, taken: str, other: str) -> None:
-    """It sends these lanes (i32 masks) to two places."""
+    """A conditional branch sends the lanes of two masks (i32) to two places."""
     both = [e.v(f"icmp ne i32 {mask}, 0") for mask in (taken, other)]
     _add(e, DIVERGENT_BRANCHES, e.v(f"zext i1 {e.v(f'and i1 {both[0]}, {both[1]}')} to i64"))
 

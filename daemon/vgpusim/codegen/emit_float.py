@@ -24,15 +24,15 @@ def operand(e: Emitter, form: Form, text: str, kind: str, ftz: bool = False) -> 
 
 
 def result_bits(e: Emitter, form: Form, value: str, kind: str, ftz: bool = False) -> str:
-    """The integer that holds `value`, an LLVM value of the element type operand() gave for `kind`. Its NaN is the one
-    that a GPU makes, where it makes one of its own."""
+    """The integer that holds `value`, an LLVM value of the element type operand() gave for `kind`. A NaN
+    becomes the canonical NaN of a GPU, except in f64, where a GPU keeps an operand's NaN."""
     if kind == "bf16":
         return round_bf16(e, form, value)
     return made_bits(e, form, e.from_fp(form, value, kind), kind, ftz)
 
 
 def made_bits(e: Emitter, form: Form, bits: str, kind: str, ftz: bool = False, always: bool = False) -> str:
-    """The same for a result that is an integer already. `always`: the CPU's flush mode does not serve."""
+    """As result_bits(), for a result that is an integer already. `always`: flush even if the CPU's flush mode is on."""
     if ftz and kind in ("f32", "f16"):
         bits = flush(e, form, bits, kind, always)
     if kind == "f64" or (kind == "f32" and e.defers_nan):
@@ -221,7 +221,7 @@ def _bounded(e: Emitter, ins: ir.Instruction, form: Form, args: list[str], kind:
     values = [operand(e, form, a, kind)[1] for a in args]
     element = operand_element(kind)
     value = _extremum(e, ins, form, element, values)
-    if kind == "f64":  # two NaNs: the last
+    if kind == "f64":  # of two NaNs the result is the last
         a, b = values[:2]
         neither = e.v(f"fcmp uno {form.of(element)} {a}, {a}")
         value = e.v(f"select {form.int(1)} {neither}, {form.of(element)} {last_nan(e, form, b, [b])}, "
@@ -232,7 +232,7 @@ def _bounded(e: Emitter, ins: ir.Instruction, form: Form, args: list[str], kind:
 
 
 def _extremum(e: Emitter, ins: ir.Instruction, form: Form, element: str, values: list[str]) -> str:
-    """Zeros are ordered, -0 below +0. Without .NaN a NaN operand loses; .xorsign.abs takes signs apart."""
+    """-0 is below +0. Without .NaN a NaN operand loses. .xorsign.abs compares magnitudes and xors the signs."""
     name = ("minimum" if ins.opcode == "min" else "maximum") + ("" if ins.has("NaN") else "num")
     if ins.has("xorsign"):
         nbits = {"half": 16, "float": 32, "double": 64}[element]
@@ -338,7 +338,7 @@ def test_property(e: Emitter, ins: ir.Instruction) -> None:
         "infinite": 0x204,
         "number": 0x3FC,
         "notanumber": 0x3,
-        "normal": 0x168,  # zeros, too
+        "normal": 0x168,  # includes zeros
         "subnormal": 0x90,
     }
     name = ins.one_of(*classes)

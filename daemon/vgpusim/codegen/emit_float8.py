@@ -1,6 +1,6 @@
 """cvt between pairs of floats of 8, 6 and 4 bits and f32, f16x2 or bf16x2. e4m3 has no infinity, and 448 as its largest
-number; it and e5m2 have one NaN, 0x7f, when made by conversion. The 6- and 4-bit types have neither: a NaN becomes
-their largest number. ue8m0 is a power of two, by its exponent, and the sign of what it is made of is not looked at."""
+number; conversion to e4m3 or e5m2 makes one NaN, 0x7f. The 6- and 4-bit types have neither: a NaN becomes
+their largest number. ue8m0 is the exponent of a power of two; conversion to ue8m0 ignores the sign."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Format:
     largest: int  # code of the largest finite number
     sign: int  # bit
     nan: int  # code that a NaN becomes
-    nbits: int = 8  # of the place of one
+    nbits: int = 8  # that one number takes up in memory
 
 
 _FORMATS = {
@@ -104,7 +104,7 @@ def _convert_powers(e: Emitter, ins: ir.Instruction, types: list[str]) -> None:
 
 
 def _power_of(e: Emitter, form: Form, x: str, up: bool, finite: bool) -> str:
-    """The code, in 32 bits, of the power of two below or above a magnitude; subnormals have one, 2**-127."""
+    """The code, in 32 bits, of the power of two at or below |x|, or with `up` at or above it; code 0 is 2**-127."""
     kind, flag = form.int(32), form.int(1)
     size = e.v(f"and {kind} {e.from_fp(form, x, 'f32')}, {form.const(0x7FFFFFFF, 32)}")
     code = e.v(f"lshr {kind} {size}, {form.const(23, 32)}")
@@ -120,7 +120,7 @@ def _power_of(e: Emitter, form: Form, x: str, up: bool, finite: bool) -> str:
 
 
 def _without_negative(e: Emitter, form: Form, half: str) -> str:
-    """Zero for what has a sign and is no NaN, whose own sign is gone already."""
+    """Replace negative numbers by zero; a NaN has lost its sign before."""
     negative = e.v(f"icmp slt {form.int(16)} {half}, {form.const(0, 16)}")
     return e.v(f"select {form.int(1)} {negative}, {form.int(16)} {form.const(0, 16)}, {form.int(16)} {half}")
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from vgpusim.ptx import ir
 from vgpusim.ptx.module import align_up
 
-RUNNING = -1  # of the word that says what a warp waits for, else a barrier's number
+RUNNING = -1  # value of the word that says what a warp waits for; other values are barrier numbers
 BARRIER_WORDS = 8 * (ir.CLUSTER_BARRIER + 1)
 TURN_NBYTES = 384
 
 
 @dataclass(frozen=True, slots=True)
 class FrameLayout:
-    turn: int  # offset of what the scheduler keeps of a CTA that takes turns
+    turn: int  # offset of the scheduler's state of a CTA that takes turns
     saved: int  # offset of warp 0's saved registers
     saved_nbytes: int  # of one warp
     nbytes: int
@@ -27,7 +27,7 @@ class FrameLayout:
 
 
 def lay_out(warp_count: int, saved_nbytes: int, local_nbytes: int, barriers: bool) -> FrameLayout:
-    """`local_nbytes` is a warp's, all lanes."""
+    """`local_nbytes`: local memory of a warp, all lanes."""
     turn = align_up((BARRIER_WORDS + 3 * warp_count) * 4, 64)
     saved = turn + TURN_NBYTES
     warps = warp_count if barriers else 1

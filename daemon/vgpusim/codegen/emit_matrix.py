@@ -1,4 +1,4 @@
-"""Matrices of a warp on the move: ldmatrix, stmatrix, movmatrix. Fragment layouts: PTX ISA reference."""
+"""Instructions that move matrices of a warp: ldmatrix, stmatrix, movmatrix. Fragment layouts: PTX ISA reference."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def load_matrix(e: Emitter, ins: ir.Instruction) -> None:
 
 
 def _rows(e: Emitter, ins: ir.Instruction, operand: ir.Operand, count: int) -> Callable[[str], str]:
-    """The addresses of the matrices' rows: those of the first lanes, which all take part if any does."""
+    """The addresses of the matrices' rows, from the first 8 * count lanes: these all act if any lane does."""
     given = (1 << 8 * count) - 1
     mask = str(given - (1 << 32) if given >> 31 else given)
     if e.guard is not None:

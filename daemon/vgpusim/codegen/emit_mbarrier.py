@@ -49,7 +49,7 @@ _UPDATE = """define internal i64 @mbarrier(ptr %p, i64 %arrivals, i64 %nbytes, i
 def _update(
     e: Emitter, place: str, arrivals: str = "0", nbytes: str = "0", dropped: str = "0", completes: bool = True
 ) -> str:
-    """Text of a call that updates the object and gives what it was."""
+    """Text of a call that updates the object and returns its previous value."""
     e.helper("mbarrier", _UPDATE)
     numbers = ", ".join(f"i64 {number}" for number in (arrivals, nbytes, dropped))
     return f"call i64 @mbarrier(ptr {place}, {numbers}, i1 {'true' if completes else 'false'})"
@@ -119,7 +119,7 @@ def _change(e: Emitter, ins: ir.Instruction, name: str) -> None:
 
 
 def _test(e: Emitter, ins: ir.Instruction) -> None:
-    """Whether the phase of a state, or the one of a parity, is over: the running one differs."""
+    """Whether the phase given by a state or a parity is complete: the running phase then has the other parity."""
     place = e.spread("address", e.vector(_object(e, ins, ins.operands[1])), 64)
     by_parity = ins.has("parity")
     (asked,) = e.lanes(ins.operands[2:3], 32 if by_parity else 64)
@@ -141,7 +141,7 @@ def _test(e: Emitter, ins: ir.Instruction) -> None:
 
 
 def arrive_after_copies(e: Emitter, ins: ir.Instruction) -> None:
-    """cp.async.mbarrier.arrive: the copies are done, so it is an arrival; without .noinc one that it itself added."""
+    """cp.async.mbarrier.arrive: the copies are done, so it arrives; without .noinc it would undo its own increment."""
     if not ins.has("noinc"):
         return
     place = e.spread("address", e.vector(_object(e, ins, ins.operands[0])), 64)
@@ -175,7 +175,7 @@ def bulk_copy(e: Emitter, ins: ir.Instruction) -> None:
 
 
 def _bulk(e: Emitter, to: str, source: str, size: Callable[[str], str], barrier: str | None, moved: str) -> None:
-    """Copy, and report to the barrier; both lie `moved` bytes from where the operands say."""
+    """Copy, and report to the barrier. Target and barrier lie `moved` bytes from the addresses of the operands."""
     targets = e.spread("address", to, 64)
     sources = e.spread("operand", source, 64)
     barriers = e.spread("mbarrier", barrier, 64) if barrier is not None else None

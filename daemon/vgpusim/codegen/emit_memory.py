@@ -26,15 +26,15 @@ from vgpusim.ptx import ir
 
 _SPACES = ("global", "shared", "local", "const", "param", "shared::cta", "shared::cluster")
 _LINE_NBYTES = 64  # of the processor's cache
-_ROWS_AHEAD = 16  # of a warp: measured with tests/bench, fewer come late
+_ROWS_AHEAD = 16  # of a warp; measured with tests/bench: data fetched fewer rows ahead comes late
 _TILES_AHEAD = 4
-_WIDEST = 128  # bits: there is no gather of so many
+_WIDEST = 128  # bits: no gather has wider elements
 _ORDERED = ("volatile", "relaxed", "acquire", "release", "mmio", "cv", "wt")
 
 
 def space_of(e: Emitter, ins: ir.Instruction) -> str:
-    """The state space of a memory instruction; "" is generic. A cluster has one CTA, so its shared memory is the
-    CTA's."""
+    """The state space of a memory instruction; "" is generic. The CTAs of a cluster share one window, so
+    .shared::cta and .shared::cluster are one space."""
     space = ins.one_of(*_SPACES) or ""
     return "shared" if space.startswith("shared") else space
 
@@ -100,9 +100,9 @@ def _load_tuples(e: Emitter, place: Value, nbits: int, count: int) -> list[str]:
 
 
 def _fetch_ahead(e: Emitter, at: Value, nbytes: int, write: bool = False) -> None:
-    """Ask for the rows that later warps load, most often: a grid's warps go through memory in steps too wide for the
-    processor to foresee, and one warp's work ends before the next one's begins. In a loop that is the next row, else
-    one of a CTA that this thread runs soon.
+    """Prefetch the rows that later warps probably load: a grid's warps go through memory in steps too wide for the
+    processor's prefetcher, and one warp's work ends before the next one's begins. In a loop this is the next row, else
+    a row of a CTA that this thread runs soon.
 
     Args:
         at: Addresses of a load of global memory.
@@ -211,7 +211,7 @@ def _load_probed(e: Emitter, where: str, nbits: int, mask: str | None) -> str:
 
 
 def _row_of_acting(e: Emitter, where: str, nbytes: int, mask: str) -> tuple[Value, str]:
-    """The base that makes the first acting lane's address right, and the lanes it does not suit."""
+    """A row that has the first acting lane's address, and the acting lanes whose addresses are not those of the row."""
     bits = e.v(f"bitcast <{WARP} x i1> {mask} to i32")
     lane = e.v(f"and i32 {e.v(e.call('i32', 'llvm.cttz.i32', ('i32', bits), ('i1', 'false')))}, {WARP - 1}")
     first = e.v(f"extractelement <{WARP} x i64> {where}, i32 {lane}")
@@ -395,7 +395,7 @@ def is_space(e: Emitter, ins: ir.Instruction) -> None:
         return within("%shared", 1 << 32)
 
     def own() -> str:
-        """This CTA's shared memory, of a cluster's."""
+        """Whether the address lies in this CTA's part of the cluster's shared memory."""
         kind = form.int(64)
         begin, nbytes = e.v(f"add i64 %shared, {e.v('zext i32 %own to i64')}"), e.v("zext i32 %stride to i64")
         base, size = (e.splat(begin, "i64"), e.splat(nbytes, "i64")) if form.vector else (begin, nbytes)

@@ -25,8 +25,8 @@ Place = Callable[[int, int, int], tuple[int, int]]  # (group, thread in group, e
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Which elements lane 4*group + thread holds. `per_register`: elements in 32 bits (64 for f64). Of single bits an
-    element is a register, and k counts those."""
+    """Which elements lane 4*group + thread holds. `per_register`: elements in 32 bits (64 for f64). For single bits
+    an element is a register, and k counts registers."""
 
     m: int
     n: int
@@ -41,7 +41,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Types of the matrices and of what is done with integers."""
+    """Types of the matrices, and how integers are multiplied and added."""
 
     d: str
     a: str
@@ -57,7 +57,7 @@ class Kind:
 
 
 def packed(m: int, k: int, per: int) -> Shape:
-    """m x 8 x k with `per` elements in a register: a thread holds registers of neighbours in k, rows 8 apart first."""
+    """m x 8 x k; a register's `per` elements are neighbours in k. A thread's registers: rows 8 apart, then along k."""
     rows = m // 8
     return Shape(
         m, 8, k, per, m * k // WARP, 8 * k // WARP,
@@ -92,7 +92,7 @@ _EIGHT_BITS = ("e4m3", "e5m2")
 
 
 def shape_of(name: str, kind: str) -> Shape:
-    """The shape of mma's form; KeyError of one that there is not."""
+    """The shape of a form of mma; KeyError if there is no such form."""
     return _SHAPES[name, kind]
 
 
@@ -115,7 +115,7 @@ def multiply_accumulate(e: Emitter, ins: ir.Instruction) -> None:
 
 
 def kind_of(words: Sequence[str]) -> Kind | None:
-    """{.satfinite}.d.a.b.c{.satfinite}{.xor|.and.popc}; None of what is not supported."""
+    """{.satfinite}.d.a.b.c{.satfinite}{.xor|.and.popc}; None if not supported."""
     rest = list(words)
     finite, operation = "satfinite" in rest, ""
     if finite:
@@ -132,7 +132,7 @@ def kind_of(words: Sequence[str]) -> Kind | None:
 
 
 def multiply(e: Emitter, ins: ir.Instruction, shape: Shape, kind: Kind, sources: Sequence[ir.Operand]) -> None:
-    """D = A * B + C; `sources` are the registers of A, B and C, as many as they must be."""
+    """D = A * B + C; `sources` are the registers of A, B and C; the caller has checked their number."""
     nbits = 64 if kind.a == "f64" else 32
     name = core(e, shape, kind, ins.opcode)
     word = LANES.int(nbits)
@@ -186,7 +186,7 @@ def _shuffle(e: Emitter, kind: str, value: str, lanes: Sequence[int]) -> str:
 def _factors(
     e: Emitter, shape: Shape, element: str, i: int, a_values: Sequence[str], b_values: Sequence[str]
 ) -> list[tuple[str, str]]:
-    """For accumulator element i, the factors of each k."""
+    """The factors of accumulator element i, a pair for each k."""
     a_where, b_where = _holders(shape.a, shape.a_place), _holders(shape.b, shape.b_place)
     targets = [shape.c_place(lane // 4, lane % 4, i) for lane in range(WARP)]
     pairs = []
@@ -228,9 +228,9 @@ def _double_sum(e: Emitter, start: str, pairs: Sequence[tuple[str, str]]) -> str
 
 
 def _tensor_core(e: Emitter, shape: Shape, kind: Kind, a: list[str], b: list[str], c: list[str]) -> None:
-    """Store the results and return: of usual operands, or, where some lane's are not, of any.
+    """Store the results and return: in f32 if all operands are usual, else in f64 (emit_aligned_sum).
 
-    Hopper has no mma of 8-bit floats: they become f16, 16 of k at a time. Its wgmma has."""
+    Hopper's mma has no 8-bit floats: they become f16, 16 of k at a time. Its wgmma multiplies them as such."""
     narrow = kind.a in _EIGHT_BITS and kind.warpgroup
     factor = "f16" if kind.a in _EIGHT_BITS and not narrow else kind.a
     unit, step = (aligned.NARROW, 32) if narrow else (aligned.WIDE, 16)

@@ -16,7 +16,7 @@ _MAX_SMALL_SEGMENTS = WARP  # of elements a gather has no instruction for
 
 
 def segments(pattern: Pattern, nbytes: int) -> int | None:
-    """How many accesses the lanes' elements of `nbytes` take; None: do not use them."""
+    """How many accesses the lanes' elements of `nbytes` take; None: too many, do not use them."""
     count = 1
     for n in range(LANE_BITS, -1, -1):
         if _same(pattern, n) or is_row(pattern, n, nbytes):

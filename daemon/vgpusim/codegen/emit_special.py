@@ -8,7 +8,7 @@ from vgpusim.codegen.lane_value import SCALAR
 from vgpusim.ptx import ir
 from vgpusim.ptx.module import RESERVED_SHARED_NBYTES
 
-_SM_COUNT_UNKNOWN = 1 << 16  # the ABI does not tell; larger than any %smid
+_SM_COUNT_UNKNOWN = 1 << 16  # the ABI does not have it; larger than any %smid
 
 
 def emit_special(e: Emitter, name: str) -> tuple[str, int]:
@@ -30,7 +30,7 @@ def emit_special(e: Emitter, name: str) -> tuple[str, int]:
         case "%nctaid":
             return _launch(e, abi.LAUNCH_GRID + 4 * index), 32
         case "%laneid":
-            return "0", 32  # lane 0's; the shape adds the rest
+            return "0", 32  # lane 0's; other lanes' values follow from the shape
         case "WARP_SZ":
             return str(abi.WARP), 32
         case "%warpid":
@@ -80,7 +80,7 @@ SPECIAL_REGISTERS.append(emit_special)
 
 @emits("createpolicy")
 def cache_policy(e: Emitter, ins: ir.Instruction) -> None:
-    """The value is not used."""
+    """Cache policies have no effect: any value will do."""
     e.put(ins.operands[0], SCALAR, "0", 64)
 
 

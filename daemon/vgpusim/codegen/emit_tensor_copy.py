@@ -62,8 +62,8 @@ def tensor_copy(e: Emitter, ins: ir.Instruction, complete: Callable[[Emitter, st
 
 
 def each_destination(e: Emitter, mask: ir.Operand, body: Callable[[str], None]) -> None:
-    """For each CTA of the cluster that some lane's mask names: `body`, with the lanes that do as the guard. What it
-    gets is the distance to that CTA's shared memory, an i64."""
+    """For each CTA of the cluster that some lane's mask names: `body`, under a guard of the lanes that name it. `body`
+    gets the distance to that CTA's shared memory, an i64."""
     wanted = e.vector(e.read(mask, 16))
     guard, count = e.guard, 1 if e.cluster is None else e.cluster[0] * e.cluster[1] * e.cluster[2]
     for rank in range(count):

@@ -1,5 +1,5 @@
 """Instructions that exchange values between the lanes of a warp. Lanes that do not execute the instruction, or that the
-member mask leaves out, contribute nothing; reading from one gives a lane its own value (undefined on a GPU)."""
+member mask leaves out, contribute nothing; a lane that reads from one gets its own value (undefined on a GPU)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _present(e: Emitter, ins: ir.Instruction) -> str:
 def _shuffle_constant(
     e: Emitter, ins: ir.Instruction, mode: str, b: int, c: int, first: ir.Operand | None, second: ir.Reg | None
 ) -> None:
-    """The same with the source lanes known at compile time: one shufflevector."""
+    """shuffle() with source lanes that are known at compile time: one shufflevector."""
     b, segment, clamp = b & 31, c >> 8 & 31, c & 31
     source, within = [], []
     for lane in range(WARP):

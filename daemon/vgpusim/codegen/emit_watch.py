@@ -40,9 +40,9 @@ def access(
     e: Emitter, ins: ir.Instruction, at: Value, nbytes: int, align: int, kind: str, mask: str | None,
     space: str = "", value: Value | None = None, sizes: str = "null",
 ) -> None:  # fmt: skip
-    """Say which addresses the acting lanes are about to access, if they are not known to be right. `value`: what a
-    store stores; `sizes`: each lane's bytes, in memory."""
-    known = ins.line % abi.KNOWN_COUNT  # neighbours differ
+    """Report the addresses that the acting lanes are about to access, unless known to be valid. `value`: what a store
+    stores; `sizes`: each lane's bytes, in memory."""
+    known = ins.line % abi.KNOWN_COUNT  # neighbouring lines differ
     if nbytes:
         name = e.unique("watch")
         is_known = _is_known(e, at, nbytes, align, space, mask or e.mask_bits(), known)
@@ -63,8 +63,8 @@ def access(
 
 
 def _is_known(e: Emitter, at: Value, nbytes: int, align: int, space: str, mask: str, known: int) -> str:
-    """Whether all acting lanes are aligned and lie in what struct vgx_sim_known says, i1. Each access looks: a call
-    between two of them may change it."""
+    """Whether all acting lanes are aligned and lie in the range of struct vgx_sim_known, i1. Each access reads the
+    struct: a call between two accesses may change it."""
     if space == "shared":
         begin = "%shared.w"
         end = e.v(f"add i64 {begin}, {_of_thread(e, abi.THREAD_KNOWN_SHARED)}")

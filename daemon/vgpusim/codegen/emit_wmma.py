@@ -1,7 +1,7 @@
 """wmma: loads, stores and products of whole matrices by a warp.
 
 Which lane holds which element is not documented, so this file defines it: 8x8 tiles, row tiles first, each laid out as
-mma's fragments are. Where the f16 fragments have more registers than elements, the elements are there several times.
+mma's fragments are. Where the f16 fragments have more registers than elements, each element is held several times.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _move(e: Emitter, ins: ir.Instruction) -> None:
     by_row = ins.has("row")
     space = space_of(e, ins)
     base = e.vector(address(e, ins, where, space, max(1, nbits // 8), 1))
-    if e.state.counted:  # one element is by `address`
+    if e.state.counted:  # `address` has counted one element
         emit_count.access(e, ins, space, count * nbits // 8 - max(1, nbits // 8), "", None)
     if len(ins.operands) > 2:
         stride = e.vector(e.read(ins.operands[2], 32))

@@ -24,7 +24,7 @@ EMITTERS: dict[str, EmitFunction] = {}
 _LARGE_INSTRUCTIONS = 1200
 
 SpecialFunction = Callable[["Emitter", str], tuple[str, int]]
-SPECIAL_REGISTERS: list[SpecialFunction] = []  # the one function that knows them, of emit_special
+SPECIAL_REGISTERS: list[SpecialFunction] = []  # holds one function, which emit_special appends
 
 
 def emits(*opcodes: str) -> Callable[[EmitFunction], EmitFunction]:
@@ -54,7 +54,7 @@ class Emitter:
         self.full_warps = self.thread_count % WARP == 0
         self.warp_count = (self.thread_count + WARP - 1) // WARP
         self.local_stride = local_stride(self.program)
-        # Whether it takes long enough to compile without code that is made twice, for all lanes and for some.
+        # A large kernel takes long to compile: none of its code is emitted twice, for all lanes and for some lanes.
         self.is_large = sum(len(block.instructions) for block in self.graph.blocks) > _LARGE_INSTRUCTIONS
         self.lines: list[str] = []
         self.allocas: dict[str, str] = {}  # name: type
@@ -67,7 +67,7 @@ class Emitter:
         self.guard: Value | None = None
         self.instruction: ir.Instruction | None = None
         self.bounds: dict[ir.Reg, Bound] = {}  # the last values of predicates in the current block
-        # Addresses that the current block has checked for all its lanes: alignment, what is left of it, in reach.
+        # Offsets from a register that this block has checked for all lanes: (alignment, offset % alignment, in reach).
         self.checked: dict[ir.Reg, tuple[int, int, bool]] = {}
 
     @property

@@ -233,7 +233,7 @@ class _Inliner:
             if BUILTINS.get(target.name) != len(arguments.items):
                 raise UnsupportedInstruction(self.program.name, ins.text, ins.line, f"external function {target.name}")
             self.program.body.append(ins)
-            if target.name == "__assertfail":  # the thread ends there, though it returns as far as PTX says
+            if target.name == "__assertfail":  # it ends the thread, though its PTX declaration lets it return
                 self.program.body.append(ir.Instruction("exit", (), (), ins.line))
             return
         callee = self.module.function(target.name)
@@ -298,7 +298,7 @@ class _Inliner:
         self, pointer: ir.Reg, ins: ir.Instruction, callers: list[str], prototypes: dict[str, ir.Prototype]
     ) -> None:
         """Lanes whose pointer is the address of a function branch to their own copy of it, one function at a time. A
-        pointer to none of them is found when it is called."""
+        pointer to none of these functions fails the launch at the call."""
         results, _, arguments, prototype = ins.operands
         assert isinstance(prototype, ir.Name)
         if prototype.name not in prototypes:
@@ -362,7 +362,7 @@ def _overlap(found: dict[int, int]) -> bool:
 
 
 def _agree_on_copies(program: Program, places: dict[str, dict[int, int]]) -> None:
-    """An argument and the parameter that it is copied to are registers of the same sizes, or memory both."""
+    """An argument and the parameter that it is copied to are both registers of the same sizes, or both memory."""
     copies = [ins for ins in program.body if isinstance(ins, ir.Instruction) and ins.opcode == recursion.COPY]
     changed = True
     while changed:
@@ -425,7 +425,7 @@ def _rewrite(
 def _rewrite_builtin(
     program: Program, ins: ir.Instruction, places: dict[str, dict[int, int]]
 ) -> list[ir.Instruction | ir.Label]:
-    """A builtin takes and gives registers."""
+    """Make registers of the arguments and results of a builtin."""
 
     def register(operand: ir.Operand) -> ir.Operand:
         if isinstance(operand, ir.Symbol):

@@ -38,7 +38,7 @@ class Bound:
     index: Value
     limit: Value
     relation: str  # slt, sle, ult or ule
-    holds: bool  # the predicate is that index is below the limit; else that it is not
+    holds: bool  # true: the predicate is "index below limit"; false: its opposite
 
 
 class Form:

@@ -31,7 +31,7 @@ class Loader:
             return address
 
     def unload(self, compiled: CompiledKernel) -> None:
-        """Give up one load(); the code is unmapped with the last. No thread may be running it."""
+        """Drop the reference of one load(); the last one unmaps the code, which no thread may be running."""
         key = hashlib.sha256(compiled.object_code).digest()
         with self._lock:
             loaded, users = self._loaded.pop(key)

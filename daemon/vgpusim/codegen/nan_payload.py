@@ -18,7 +18,7 @@ _EXPONENT, _MANTISSA = 0x7F800000, 0x007FFFFF
 
 
 def is_arithmetic(ins: ir.Instruction) -> bool:
-    """Whether it makes the canonical NaN of any f32 NaN."""
+    """Whether the instruction turns any f32 NaN into the canonical one."""
     return ins.opcode in _ARITHMETIC and [m for m in ins.modifiers if m in ir.TYPE_NBITS] == ["f32"]
 
 

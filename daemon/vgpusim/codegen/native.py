@@ -37,8 +37,8 @@ def _machine(level: int) -> Any:
 
 
 def assemble(text: str) -> bytes:
-    """LLVM IR to an object file. The more text, the fewer passes: their time grows faster than it, and one kernel is to
-    take no more than about three seconds."""
+    """LLVM IR to an object file. The more text, the fewer passes: their time grows faster than the text, and one kernel
+    should take no more than about three seconds."""
     level = 2 if len(text) < _QUICK_NBYTES else 1 if len(text) < _PLAIN_NBYTES else 0
     with _lock:
         machine = _machine(level)

@@ -40,12 +40,12 @@ class State:
         self.module, self.name, self.block = module, name, block
         self.cooperative, self.cluster = cooperative, cluster
         self.confined = confined  # accesses are checked: emit_access
-        self.watched = watched  # and told to the sanitizer: emit_watch
-        self.counted = counted  # for the profiler: emit_count
+        self.watched = watched  # accesses are reported to the sanitizer: emit_watch
+        self.counted = counted  # work is counted for the profiler: emit_count
 
     @property
     def waits(self) -> bool:
-        """Whether its CTAs, run by one thread, may wait for each other."""
+        """Whether the kernel's CTAs, run by one thread, may wait for each other."""
         return self.cooperative or self.cluster is not None
 
     @property

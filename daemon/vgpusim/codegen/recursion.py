@@ -257,7 +257,7 @@ class Expander:
         ]
 
     def _in_frame(self, item: ir.Instruction | ir.Label) -> Body:
-        """Variables in a frame are at a distance from the stack's pointer."""
+        """Replace variables that lie in a frame by offsets from the stack pointer."""
         if isinstance(item, ir.Label):
             return [item]
         before: Body = []

@@ -81,7 +81,7 @@ def thread_shape(axis: int, block: tuple[int, int, int]) -> Shape:
         return Shape(linear(1), WARP, True) if axis == 0 else Shape(lane_pattern.UNIFORM, 1, True)
     if width & (width - 1):
         return VARYING
-    row_bits = width.bit_length() - 1  # of the lane number, those that count in a row; the others count rows
+    row_bits = width.bit_length() - 1  # low bits of the lane number, the place in a row; the others count rows
     rows = WARP >> row_bits  # of a warp
     if axis == 0:
         return Shape(digit(0, row_bits), _MAX_ALIGNMENT, True)
@@ -309,7 +309,7 @@ class _Analyser:
         return 1
 
     def _patterned(self, ins: ir.Instruction, shapes: list[Shape]) -> Shape:
-        """Of an integer result whose sources are not all uniform."""
+        """The shape of an integer result whose sources are not all uniform."""
         first, constant = shapes[0], self.result.constant
         nowrap = all(s.nowrap for s in shapes)
         aligned = self._alignment(ins, shapes)

@@ -98,7 +98,7 @@ def _has_widths(ins: ir.Instruction | ir.Label) -> bool:
 
 
 def _check_definitions(state: State, defined: set[ir.Reg], used: set[ir.Reg]) -> None:
-    """A register that nothing defines is one that the function it comes from does not define."""
+    """A register without a definition has none in the function that it comes from either."""
     undefined: set[str] = set()
     for function in state.module.reachable(state.name):
         instructions = [item for item in function.body if isinstance(item, ir.Instruction)]

@@ -43,8 +43,8 @@ void vgx_sim_set_watchdog(uint64_t limit_ms);
  */
 void vgx_sim_set_threads(uint32_t count);
 
-/* Receive log lines (no newline) instead of stderr. Called with no lock held. `reason` logs what the client is told as
- * well; it may replace the text, of at most `capacity` bytes with its terminator, by one that people can read. */
+/* Receive log lines (no newline) instead of stderr. Called with no lock held. `reason` logs a reason that the client
+ * also gets; it may replace the text, of at most `capacity` bytes with its terminator, by one that people can read. */
 void vgx_sim_set_log(void (*line)(const char *line), void (*reason)(char *text, size_t capacity));
 
 /* Move up to `capacity` bytes of what kernels printed, in any context, to `text`; returns the number of bytes. A
@@ -69,12 +69,12 @@ CUresult vgx_sim_load_library(CUlibrary *library, const void *image, uint64_t nb
 CUresult vgx_sim_link(CUdevice device, const void *const *data, const uint64_t *nbytes, uint32_t count, void **out,
                       uint64_t *out_nbytes);
 
-/* struct vgx_backend's managed_variable. */
+/* The member managed_variable of struct vgx_backend. */
 CUresult vgx_sim_managed_variable(CUlibrary library, const char *name, uint64_t address, uint64_t *placed,
                                   uint64_t *nbytes);
 
 /* Share the configured devices' memory with other processes (vgw_ledger.h). `row` is this process's.
- * `limit_nbytes`: of each device, for the tenant of this row; UINT64_MAX: none of its own. */
+ * `limit_nbytes`: of each device, for the tenant of this row; UINT64_MAX: the tenant has no limit of its own. */
 void vgx_sim_set_ledger(struct vgw_ledger *ledger, uint32_t row, uint64_t limit_nbytes);
 
 /* Place the device's memory in the client's file (vgw_device_memory.h); the caller keeps the descriptor. INVALID_VALUE:

@@ -72,20 +72,20 @@ struct vgx_sim_thread {
 
 /* Services that the driver offers to a kernel. Called on the pool thread, inside the kernel. */
 struct vgx_sim_services {
-  /* Device printf: `format` and `args` as the vprintf ABI passes them (args: packed, naturally aligned). Returns its
-   * count. */
+  /* Device printf: `format` and `args` as the vprintf ABI passes them (args: packed, naturally aligned). Returns the
+   * number of arguments, as vprintf does. */
   int32_t (*vprintf)(struct vgx_sim_services *, const char *format, const uint8_t *args);
   /* Device assert of one thread, which ends. The launch ends with CUDA_ERROR_ASSERT (710) when its running CTAs have
    * ended, or after a moment. `thread` is the thread's number in its CTA. */
   void (*assertfail)(struct vgx_sim_services *, const char *message, const char *file, uint32_t line,
                      const char *function, const uint32_t cta[3], uint32_t thread);
   /* trap and failed checks: does not return; the launch ends with `result` (a CUresult; trap is 719). `cta` is NULL
-   * where no one thread has failed. */
+   * where no single thread has failed. */
   void (*fail)(struct vgx_sim_services *, int32_t result, const char *message, const uint32_t cta[3], uint32_t thread);
   /* Device heap, limited by CU_LIMIT_MALLOC_HEAP_SIZE; NULL when it is full. */
   void *(*malloc)(struct vgx_sim_services *, uint64_t nbytes);
   void (*free)(struct vgx_sim_services *, void *);
-  /* A thread's access that a check has refused: does not return; the launch ends with `result`. `what` says which. */
+  /* An access of a thread that a check refuses: does not return; the launch ends with `result`. `what` describes it. */
   void (*bad_access)(struct vgx_sim_services *, int32_t result, const char *what, uint64_t address,
                      const uint32_t cta[3], uint32_t thread);
   /* A texture or surface instruction for the lanes in `mask`: rows of 32 words in and out, as vgx_sim_sample.c says. */
@@ -93,7 +93,7 @@ struct vgx_sim_services {
   /* A thread's access outside of what kernels may reach: does not return; the launch ends with 700. */
   void (*outside)(struct vgx_sim_services *, const char *what, uint64_t address, const uint32_t cta[3],
                   uint32_t thread);
-  /* Of watched kernels: vgx_sim_watch.h. */
+  /* For watched kernels: see vgx_sim_watch.h. */
   void (*access)(struct vgx_sim_services *, struct vgx_sim_thread *, const struct vgx_sim_site *,
                  const uint64_t *addresses, uint32_t mask, const uint8_t *values, const uint32_t *sizes);
   void (*sync)(struct vgx_sim_services *, const struct vgx_sim_thread *, const struct vgx_sim_sync_point *);
@@ -118,12 +118,12 @@ static inline uint64_t vgx_sim_place_stride(const struct vgx_sim_launch *launch)
 }
 
 #define VGX_SIM_BARRIER_COUNT 17u   /* barriers of a CTA: its own 16, then that of its cluster */
-#define VGX_SIM_CLUSTER_BARRIER 16u /* the number of the last */
+#define VGX_SIM_CLUSTER_BARRIER 16u /* the number of the cluster's barrier */
 #define VGX_SIM_RUNNING UINT32_MAX  /* in place of the barrier that a warp waits at */
 #define VGX_SIM_ENDED (UINT32_MAX - 1)
 
-/* Run a warp of thread->cta from where `state` says, 0: from its start. Returns the state to resume in when it may go
- * on; 0: it has ended. */
+/* Run a warp of thread->cta, from `state` on; 0: from its start. Returns the state to resume from once the warp may
+ * continue; 0: the warp has ended. */
 typedef uint32_t vgx_sim_warp_fn(const struct vgx_sim_launch *, struct vgx_sim_thread *, uint32_t state, uint32_t warp);
 
 enum vgx_sim_turns {
@@ -140,10 +140,10 @@ struct vgx_sim_code {
   vgx_sim_warp_fn *warp;  /*  0 */
   uint64_t frames_nbytes; /*  8: of a CTA */
   uint64_t locals_nbytes; /* 16: local memory of a CTA */
-  uint64_t turn;          /* 24: offset, in a CTA's frames, of the scheduler's state for it, if it takes turns */
+  uint64_t turn;          /* 24: offset, in a CTA's frames, of the scheduler's state for it, if CTAs take turns */
   uint32_t warp_count;    /* 32: of a CTA */
   uint32_t turns;         /* 36: enum vgx_sim_turns */
-  uint32_t cluster[3];    /* 40: CTAs of one in x, y and z */
+  uint32_t cluster[3];    /* 40: CTAs of a cluster in x, y and z */
   uint32_t flush;         /* 52: subnormals are zero, as inputs and as results */
 };
 

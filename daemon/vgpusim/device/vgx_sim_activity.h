@@ -7,7 +7,7 @@
 /* The function that receives records from now on; NULL: nothing is measured. *what: bits VGW_MEASURE_*. */
 CUresult vgx_sim_measure(void (*put)(const struct vgw_activity *activity, const char *name), unsigned *what);
 
-/* Whether these are measured now: VGW_MEASURE_*. */
+/* Whether all of `what` (bits VGW_MEASURE_*) is measured now. */
 bool vgx_sim_measures(unsigned what);
 
 /* The calling thread's submissions belong to this call of the program; 0: to none. */

@@ -9,7 +9,7 @@
  * out of it. The client that also maps the file may write where nothing is allocated; that harms only its own memory.
  *
  * Other processes map an allocation from that file. Private memory moves into a file when it is exported
- * (vgx_sim_ipc.c). One that another process exported is mapped here as an allocation of no cost.
+ * (vgx_sim_ipc.c). An allocation that another process exported is mapped here and costs nothing.
  *
  * Locking: arena->lock is a leaf; nothing is called with it held but the kernel's calls for memory and its files. */
 #define _GNU_SOURCE
@@ -129,7 +129,7 @@ size_t vgx_sim_arena_bound_locked(const struct vgx_sim_arena *arena, uint64_t ad
   return low;
 }
 
-/* The gap at or above `from` that takes `span` bytes aligned to `align`; *index is where its allocation belongs. */
+/* The gap at or above `from` that takes `span` bytes aligned to `align`; *index is the place of its entry in `live`. */
 static bool find_gap(const struct vgx_sim_arena *arena, uint64_t from, uint64_t span, uint64_t align, uint64_t *start,
                      size_t *index) {
   uint64_t at = from;
@@ -143,7 +143,7 @@ static bool find_gap(const struct vgx_sim_arena *arena, uint64_t from, uint64_t 
     }
     if (i >= arena->count)
       return false;
-    /* Keep the page after an allocation free: it is its guard. */
+    /* Keep the page after an allocation free, as a guard page. */
     uint64_t guard = arena->count < GUARDED_MAX ? VGX_SIM_PAGE_NBYTES : 0;
     at = arena->live[i].pages_end + guard;
   }

@@ -50,16 +50,16 @@ struct vgx_sim_arena {
   uint64_t generation; /* atomic: counts changes of `live` */
 };
 
-/* 0, or OPERATING_SYSTEM when the addresses are taken. */
+/* Reserve the device's addresses. OPERATING_SYSTEM: they are taken. */
 CUresult vgx_sim_arena_init(struct vgx_sim_arena *arena, uint32_t device, uint64_t capacity_nbytes);
 
-/* Allocate from another place on in each session, so that a device pointer which a program has kept from a lost session
- * is not the address of something in the next one: `epoch` is the session's, 16 bits. Consecutive epochs lie farthest
- * apart. */
+/* Start allocating at a different address in each session, so that a device pointer which a program has kept from a
+ * lost session does not point to something in the next one: `epoch` is the session's, 16 bits. The starts of
+ * consecutive epochs are far apart. */
 void vgx_sim_arena_start(struct vgx_sim_arena *arena, uint32_t epoch);
 
 /* Put the device's memory into a file of at least VGW_DEVICE_MEMORY_NBYTES that cannot shrink; the descriptor stays the
- * caller's. INVALID_VALUE: it has such a file; NOT_READY: something is allocated; OPERATING_SYSTEM: it cannot be
+ * caller's. INVALID_VALUE: the arena has a file; NOT_READY: something is allocated; OPERATING_SYSTEM: it cannot be
  * mapped, and memory stays private. */
 CUresult vgx_sim_arena_adopt(struct vgx_sim_arena *arena, int file);
 
@@ -96,8 +96,8 @@ void vgx_sim_arena_join(struct vgx_sim_arena *arena, struct vgx_sim_share share)
 /* --- for the other files of the arena (vgx_sim_arena_share.c, vgx_sim_arena_reserve.c); arena->lock is held --- */
 
 /* Map [address, address + nbytes) without access, memory or a place in core dumps, in place of what lies there. All
- * that nobody may use has these same properties, so that the kernel merges neighbours into one mapping: the number of
- * mappings follows from what is live, not from how often something was allocated. */
+ * idle addresses have these same properties, so that the kernel merges neighbours into one mapping: the number of
+ * mappings depends on the live allocations, not on how many there have been. */
 void *vgx_sim_arena_map_idle(const struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes, int fixed);
 
 /* Count memory. False: with what all processes use, not enough is free. */

@@ -4,13 +4,13 @@
 
 #include "vgx_sim_arena.h"
 
-/* `nbytes` (> 0) of either, at a multiple of 2 MiB and of `alignment`, a power of two or 0. Physical memory is
- * accounted for. */
+/* Reserve `nbytes` (> 0) of addresses or of physical memory, at a multiple of 2 MiB and of `alignment`, a power of two
+ * or 0. Physical memory is accounted for. */
 CUresult vgx_sim_arena_reserve(struct vgx_sim_arena *arena, uint64_t nbytes, enum vgx_sim_allocation_kind kind,
                                uint64_t alignment, uint64_t *address);
 CUresult vgx_sim_arena_unreserve(struct vgx_sim_arena *arena, uint64_t address, enum vgx_sim_allocation_kind kind);
 
-/* Where the reservation begins that holds all of the range; 0: none does. */
+/* The start of the reservation that holds all of the range; 0: none does. */
 uint64_t vgx_sim_arena_reserved(struct vgx_sim_arena *arena, uint64_t address, uint64_t nbytes);
 
 /* The file of physical memory, and the offset in it of the memory that is reserved at `address`. -1: there is none. */

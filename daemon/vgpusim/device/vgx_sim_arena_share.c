@@ -1,5 +1,5 @@
-/* Allocations that several processes use: this one's move into a file (vgx_sim_ipc.c passes it on), others' are mapped
- * here as allocations of no cost. */
+/* Allocations that several processes use: this process's allocations move into a file (which vgx_sim_ipc.c passes on),
+ * those of others are mapped here and cost nothing. */
 #define _GNU_SOURCE
 #include "vgx_sim_arena_share.h"
 

@@ -1,5 +1,5 @@
-/* Arrays: a shape over device memory of a context. Locking: none but the arena's; a handle is its creator's to destroy.
- */
+/* Arrays: a shape over device memory of a context. Locking: none but the arena's; the caller destroys a handle only
+ * when nothing uses it. */
 #include "vgx_sim_array.h"
 
 #include <stdlib.h>
@@ -64,7 +64,7 @@ CUresult vgx_sim_cuArray3DCreate_v2(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIP
   return CUDA_SUCCESS;
 }
 
-/* The structs stay as tombstones: textures over them may outlive them. */
+/* The structs stay as tombstones: textures over an array may outlive it. */
 CUresult vgx_sim_cuArrayDestroy(CUarray array) {
   CUcontext ctx;
   CUresult result = vgx_sim_enter(&ctx);

@@ -289,7 +289,7 @@ CUresult vgx_sim_cuStreamUpdateCaptureDependencies(CUstream hStream, const CUgra
   return result;
 }
 
-/* Whether every node comes before the frontier: work of a forked stream that was not joined does not. */
+/* Whether every node precedes the frontier, which work of a forked stream that was not joined does not. */
 static bool is_joined(CUgraph graph, const struct vgx_sim_captured *c) {
   bool *reached = calloc(graph->count + 1, sizeof *reached);
   if (!reached)

@@ -1,10 +1,10 @@
 /* Launches from kernels (ptx/device_runtime.py asks for them).
  *
- * A card runs a child at any time from its launch on, and a parent cannot wait for it: so what a launch and its
- * descendants ask for is done after the launch, one after another in the order of the calls, and what goes into the
- * tail stream after everything else. That is an order which streams and events on the device allow.
+ * A card may run a child at any time after its launch, and a parent cannot wait for it: so the requests of a launch and
+ * its descendants are run after the launch, one after another in the order of the calls, and those for the tail stream
+ * after all others. Streams and events on the device allow that order.
  *
- * Locking: a family's lock, a leaf, is held while kernels ask; it is run by one thread when none of them runs. */
+ * Locking: a family's lock, a leaf, is held while kernels make requests; one thread runs them when no kernel runs. */
 #include "vgx_sim_child.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 
 enum question { BUFFER, LAUNCH, ATTRIBUTE, DEVICE, OBJECT, COPY, FILL, ERROR };
 
-#define CHILDREN_MAX (1u << 20) /* of a launch, waiting */
+#define CHILDREN_MAX (1u << 20) /* waiting requests of a launch */
 #define FUNCTION_NBYTES 16u     /* ptx/module.py */
 #define TAIL_STREAM 3u          /* cudaStreamTailLaunch */
 #define PENDING_EXCEEDED 69u    /* cudaErrorLaunchPendingCountExceeded */
@@ -116,7 +116,7 @@ static uint32_t enqueue_locked(struct vgx_sim_family *family, struct vgx_sim_chi
   return CUDA_SUCCESS;
 }
 
-/* The kernel has filled this buffer: its launch can run. */
+/* Queue the launch whose parameter buffer the kernel has filled. */
 static uint32_t launch_locked(struct vgx_sim_family *family, uint64_t buffer, uint64_t stream) {
   struct vgx_sim_child **link = &family->prepared;
   while (*link && (uint64_t)(*link)->params != buffer)

@@ -4,12 +4,12 @@
 
 #include "vgx_sim_run.h"
 
-/* What the kernels of a launch, and those that they launch, have asked for. */
+/* The requests of a launch's kernels and of the kernels that those launch. */
 struct vgx_sim_family {
   pthread_mutex_t lock; /* leaf */
   struct vgx_sim_child *prepared, *first, *last, *tail_first, *tail_last;
-  uint64_t prepared_count, count; /* launches that wait for their parameters, and what waits to be done */
-  uint64_t objects;               /* streams and events, which have numbers alone */
+  uint64_t prepared_count, count; /* launches that wait for parameters; requests that wait to be run */
+  uint64_t objects;               /* streams and events made so far, which are mere numbers */
   uint32_t error;                 /* the last one */
 };
 

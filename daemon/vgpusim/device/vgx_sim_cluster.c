@@ -50,7 +50,7 @@ CUresult vgx_sim_cluster_of(const struct vgx_sim_device *device, CUfunction f, c
   return size > vgx_sim_cluster_largest(f) ? CUDA_ERROR_INVALID_CLUSTER_SIZE : CUDA_SUCCESS;
 }
 
-/* Clusters of `size` CTAs that the device runs at once. */
+/* How many clusters of `size` CTAs the device runs at once. */
 static CUresult active(CUcontext ctx, CUfunction f, const CUlaunchConfig *config, uint32_t size, int *count) {
   int blocks;
   uint64_t threads = (uint64_t)config->blockDimX * config->blockDimY * config->blockDimZ;

@@ -71,7 +71,7 @@ static void start_context(CUcontext ctx, struct vgx_sim_device *device, unsigned
   vgx_sim_stream_init(&ctx->per_thread, ctx, CU_STREAM_DEFAULT, 0);
 }
 
-/* A context on `device`, in the list. OUT_OF_MEMORY: the device's or the host's. */
+/* Add a context on `device`, or revive `revived`. OUT_OF_MEMORY: of the device or of the host. */
 static CUresult make_context(struct vgx_sim_device *device, unsigned int flags, CUcontext revived, CUcontext *made) {
   if (device->sticky != CUDA_SUCCESS)
     return device->sticky;

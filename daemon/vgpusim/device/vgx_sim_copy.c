@@ -71,7 +71,7 @@ static CUresult wait_box(CUstream stream, const struct vgx_sim_box *box) {
   return vgx_sim_submit(stream, &direct.op, VGX_SIM_WAIT);
 }
 
-/* Bytes from the first to past the last; false when that does not fit 64 bits. */
+/* The size of a box from its first byte to its last; false: it does not fit 64 bits. */
 static bool extent(uint64_t pitch, uint64_t slice, const struct vgx_sim_box *b, uint64_t *nbytes) {
   uint64_t rows, planes;
   return !__builtin_mul_overflow(b->height - 1, pitch, &rows) &&
@@ -223,7 +223,7 @@ static CUresult resolve_side(const struct vgx_sim_device *device, CUmemorytype t
   return CUDA_SUCCESS;
 }
 
-/* The same of an array: x and the width are whole elements, in bytes. */
+/* Likewise for an array: x and the width are in bytes, of whole elements. */
 static CUresult resolve_array(CUarray array, uint64_t x, uint64_t y, uint64_t z, const struct vgx_sim_box *b,
                               uint64_t *first, uint64_t *pitch, uint64_t *slice) {
   if (!vgx_sim_is_array(array))
@@ -241,7 +241,7 @@ static CUresult resolve_array(CUarray array, uint64_t x, uint64_t y, uint64_t z,
   return CUDA_SUCCESS;
 }
 
-/* The box of a copy; an empty one for nothing to do. */
+/* The box of a copy, empty if there is nothing to copy. */
 static CUresult resolve(CUcontext ctx, const CUDA_MEMCPY3D *c, struct vgx_sim_box *box) {
   if (!c || c->srcLOD || c->dstLOD)
     return CUDA_ERROR_INVALID_VALUE;

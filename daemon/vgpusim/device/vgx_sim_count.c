@@ -34,7 +34,7 @@ void vgx_sim_count_begin(struct vgx_sim_counted *counted, struct vgx_sim_job *jo
   counted->begin_ns = vgw_now_ns();
 }
 
-/* Numbers first, then the name: a long one may be cut. vgpud/cli/kernel_profile.py reads it. */
+/* Log the numbers, then the name, because a long name may be cut. vgpud/cli/kernel_profile.py reads the line. */
 void vgx_sim_count_end(struct vgx_sim_counted *counted, uint32_t device, const struct vgx_sim_launch *launch,
                        int32_t result) {
   char counters[VGX_SIM_COUNTERS * 21 + 1];

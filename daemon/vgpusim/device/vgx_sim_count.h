@@ -13,8 +13,8 @@ struct vgx_sim_launch;
 
 enum vgx_sim_count {
   VGX_SIM_WARP_INSTRUCTIONS,
-  VGX_SIM_THREAD_INSTRUCTIONS, /* the same, each for the lanes that it ran for */
-  VGX_SIM_BRANCHES,            /* conditional ones, by warp */
+  VGX_SIM_THREAD_INSTRUCTIONS, /* warp instructions, each counted once for each active lane */
+  VGX_SIM_BRANCHES,            /* conditional branches, counted by warp */
   VGX_SIM_DIVERGENT_BRANCHES,
   VGX_SIM_BYTES, /* bytes read, written and accessed by atomics, each for global, shared, local and generic addresses */
   VGX_SIM_COUNTERS = VGX_SIM_BYTES + 12,
@@ -24,7 +24,7 @@ extern bool vgx_sim_counts; /* kernels are counted; set before the first launch 
 
 /* One run of a launch. */
 struct vgx_sim_counted {
-  struct vgx_sim_counted *next, **link; /* in the list of those that run */
+  struct vgx_sim_counted *next, **link; /* in the list of running launches */
   const char *kernel;
   uint64_t begin_ns;
   uint64_t counters[VGX_SIM_COUNTERS];

@@ -1,5 +1,5 @@
-/* Which bytes of device memory have been written since they were allocated: a bit for each, in a reservation whose
- * pages are there once they are touched. Memory of the host counts as written. */
+/* Which bytes of device memory have been written since they were allocated: a bit for each byte, in a reservation whose
+ * pages come into being when they are touched. Memory of the host counts as written. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 uint32_t vgx_sim_tools;
 
-static uint8_t *bits; /* atomic; NULL: initcheck is off, or has no memory */
+static uint8_t *bits; /* atomic; NULL: initcheck is off, or memory is short */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void map(void) {

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-extern uint32_t vgx_sim_tools; /* of the sanitizer, bits of vgx_sim_watch.h; set before the first launch */
+extern uint32_t vgx_sim_tools; /* the sanitizer's active tools, bits of vgx_sim_watch.h; set before the first launch */
 
 void vgx_sim_set_defined(uint64_t address, uint64_t nbytes, bool defined);
 bool vgx_sim_is_defined(uint64_t address, uint64_t nbytes);

@@ -1,10 +1,10 @@
-/* Faults become results. The handlers act only while a thread is inside a guarded body, else the fault goes where it
- * went before.
+/* Faults become results. The handlers act only while a thread is inside a guarded body; otherwise the fault goes to the
+ * previous handler.
  *
- * A body is left with siglongjmp. It keeps nothing: kernels hold no locks, and the services they call are bracketed.
- * Handlers are installed with SA_NODEFER, so no signal mask needs restoring. The floating-point control word is
- * restored, since a kernel may have set flush-to-zero. Locking: none; everything is the thread's own, but the stop
- * word, which only ever becomes nonzero. */
+ * A body is left with siglongjmp, so it must not hold anything: kernels hold no locks, and the services they call are
+ * bracketed. Handlers are installed with SA_NODEFER, so no signal mask needs restoring. The floating-point control word
+ * is restored, since a kernel may have set flush-to-zero. Locking: none; everything is the thread's own, except the
+ * stop word, which only ever becomes nonzero. */
 #define _GNU_SOURCE
 #include "vgx_sim_fault.h"
 
@@ -56,7 +56,7 @@ static void pass_on(int signal, siginfo_t *info, void *context) {
   }
 }
 
-/* Whether the instruction that faulted wanted to write. */
+/* Whether the faulting instruction read or wrote. */
 static int access_of(const void *context) {
 #if defined(__x86_64__)
   const ucontext_t *u = context;
@@ -67,8 +67,8 @@ static int access_of(const void *context) {
 #endif
 }
 
-/* Whether a function did not find room for its frame: kernels touch each page of theirs, so they end at the guard page
- * below a thread's stack. */
+/* Whether the fault is a stack overflow: kernels touch each page of a function's frame, so an overflow always hits the
+ * guard page below the thread's stack. */
 static bool is_stack(const void *context, uint64_t address) {
 #if defined(__x86_64__)
   uint64_t top = (uint64_t)((const ucontext_t *)context)->uc_mcontext.gregs[REG_RSP];
@@ -162,7 +162,7 @@ CUresult vgx_sim_guarded(const uint32_t *stop, void (*body)(void *), void *argum
 _Noreturn void vgx_sim_leave(CUresult result, const char *message) {
   struct guard *g = current_guard;
   if (!g)
-    abort(); /* a service was called outside a kernel: our own error */
+    abort(); /* a service was called outside a kernel: a bug of the simulator */
   g->fault = (struct vgx_sim_fault){.result = result, .message = message};
   siglongjmp(g->jump, 1);
 }

@@ -25,9 +25,9 @@ CUresult vgx_sim_guarded(const uint32_t *stop, void (*body)(void *), void *argum
 /* End this thread's guarded body with `result`. `message` must stay valid until vgx_sim_guarded has returned. */
 _Noreturn void vgx_sim_leave(CUresult result, const char *message);
 
-/* An address that a kernel has handed to a service, to be read at once; what no kernel may reach ends the body with
- * 700.
- */
+/* Check an address that a kernel has passed to a service, directly
+ * before it is read. An address that no kernel may reach ends the body
+ * with 700. */
 const void *vgx_sim_reach(uint64_t address);
 
 /* Between these the body runs the simulator's own code, which may hold locks: kicks wait until service_end, and a fault
@@ -35,7 +35,7 @@ const void *vgx_sim_reach(uint64_t address);
 void vgx_sim_service_begin(void);
 void vgx_sim_service_end(void);
 
-/* service_end that does not leave a stopped launch at once: the thread is allowed to end by itself. */
+/* Like service_end, but does not leave a stopped launch at once: the thread may end by itself. */
 void vgx_sim_service_pause(void);
 
 /* Make `thread` leave its guarded body if its stop word is set. */

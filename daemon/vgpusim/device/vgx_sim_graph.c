@@ -190,7 +190,7 @@ CUresult vgx_sim_graph_put_bodies(CUgraphNode node, uint32_t count) {
   vgx_sim_lock();
   node->bodies = bodies;
   node->body_count = count;
-  vgx_sim_graph_grow_locked(node->graph, count); /* a step for each, and those in it as they are added */
+  vgx_sim_graph_grow_locked(node->graph, count); /* one step for each body; its own steps count as they are added */
   for (CUgraph at = node->graph; at; at = at->owner ? at->owner->graph : NULL) /* as for a graph without children */
     at->height = at->height ? at->height : 1;
   vgx_sim_unlock();

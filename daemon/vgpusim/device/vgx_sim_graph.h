@@ -1,8 +1,8 @@
 /* Graphs and stream capture, as the simulator's files share them.
  *
- * A node's work is an operation that can be run any number of times, at once too: nothing changes it once it is made.
- * Changing a node's parameters gives it other work. Locking: the runtime lock guards graphs, captures and references.
- */
+ * A node's work is an operation that can run any number of times, also concurrently: once created, it never
+ * changes. Changing a node's parameters replaces its work. Locking: the runtime lock guards graphs, captures and
+ * references. */
 #ifndef VGX_SIM_GRAPH_H
 #define VGX_SIM_GRAPH_H
 
@@ -29,7 +29,7 @@ struct vgx_sim_work {
 struct CUgraphNode_st {
   uint32_t magic;
   CUgraph graph;
-  uint64_t serial; /* of all nodes ever: how an executable graph knows it */
+  uint64_t serial; /* unique for ever: identifies the node in executable graphs */
   uint64_t origin; /* serial of the node it was cloned from */
   uint32_t index;  /* in its graph */
   uint32_t type;
@@ -46,14 +46,14 @@ struct CUgraph_st {
   uint32_t magic;
   CUgraphNode *nodes; /* in the order they were added */
   uint32_t count, capacity;
-  uint64_t steps;                       /* of it and of the graphs within it: vgx_sim_graph_count */
+  uint64_t steps;                       /* of the graph and those within it: vgx_sim_graph_count */
   CUgraphNode owner;                    /* the node it lies in; NULL: none */
   uint32_t height;                      /* of the child graphs within it */
-  bool capturing;                       /* a capture adds to it */
+  bool capturing;                       /* a capture adds nodes to the graph */
   struct vgx_sim_condition *conditions; /* made for it (vgx_sim_graph_condition.c) */
 };
 
-/* What the records of a node's work have as graph_node, in each executable graph that has the node. */
+/* The number that records of a node's work carry as graph_node, for each executable graph that has the node. */
 CUresult vgx_sim_node_number(CUgraphNode node, uint64_t *number);
 
 /* Add a node that depends on others of its graph; takes the reference to `work` (NULL: empty node) on success. Runtime
@@ -67,9 +67,9 @@ CUresult vgx_sim_graph_add(CUgraphNode *made, CUgraph graph, const CUgraphNode *
 CUresult vgx_sim_graph_embed_locked(CUgraphNode node, CUgraph child);
 /* Give a conditional node its graphs. No lock held. */
 CUresult vgx_sim_graph_put_bodies(CUgraphNode node, uint32_t count);
-/* Whether a clone would mean something: memory and conditions belong to one graph. */
+/* Whether the graph can be cloned: memory and conditions belong to one graph alone. */
 bool vgx_sim_graph_may_be_copied_locked(CUgraph graph);
-uint64_t vgx_sim_graph_count(CUgraph graph); /* of steps, those of graphs within it too; runtime lock held */
+uint64_t vgx_sim_graph_count(CUgraph graph); /* of steps, with those of the graphs within it; runtime lock held */
 /* A graph has gained (or lost, if negative) steps, and so have those it lies in. Runtime lock held. */
 void vgx_sim_graph_grow_locked(CUgraph graph, int64_t steps);
 CUgraph vgx_sim_graph_clone_locked(CUgraph original); /* NULL: out of memory */
@@ -92,7 +92,7 @@ struct vgx_sim_condition {
   struct vgx_sim_device *device;
   uint64_t address; /* address of its word on the device: the number that the client receives */
   uint32_t initial;
-  bool assigned; /* `initial`, at each launch */
+  bool assigned; /* each launch sets the word to `initial` */
   struct vgx_sim_condition *next;
 };
 void vgx_sim_condition_unref(struct vgx_sim_condition *condition); /* no lock held */

@@ -1,8 +1,8 @@
-/* Conditional nodes: graphs that run while, or if, a value that kernels set says so, or that it chooses.
+/* Conditional nodes: graphs that run if, or while, a value that kernels set is nonzero, or that the value selects.
  *
- * The number that a client gets for a value is the address of a word on the device, so a kernel sets it by a store: the
- * compiler makes one of a call of cudaGraphSetConditional. Locking: the runtime lock guards a graph's conditions; words
- * are read when nothing of the graph runs. */
+ * The number that a client gets for a value is the address of a word on the device, so a kernel sets the value by a
+ * store: the compiler turns a call of cudaGraphSetConditional into one. Locking: the runtime lock guards a graph's
+ * conditions; words are read when nothing of the graph runs. */
 #include "vgx_sim_graph_condition.h"
 
 #include <stdlib.h>

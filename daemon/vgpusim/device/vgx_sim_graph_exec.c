@@ -68,7 +68,7 @@ static CUresult put_step(struct vgx_sim_plan *plan, CUgraphNode node, uint32_t *
   return result;
 }
 
-/* The nodes of a graph in an order their dependencies allow, as added where they do; INVALID_VALUE: a cycle. */
+/* The nodes of a graph in an order that their dependencies allow, as added where possible; INVALID_VALUE: a cycle. */
 static CUresult put_graph(struct vgx_sim_plan *plan, CUgraph graph) {
   uint32_t *at = calloc(graph->count + 1, sizeof *at); /* each node's step, from 1; 0: none yet */
   if (!at)
@@ -156,10 +156,10 @@ CUresult vgx_sim_cuGraphExecDestroy(CUgraphExec hGraphExec) {
   return CUDA_SUCCESS;
 }
 
-/* `correlation`: the launch's, 0 if it is not measured. */
+/* Run `count` steps. `correlation` is the launch's; 0: it is not measured. */
 static CUresult run_steps(const struct vgx_sim_step *step, uint32_t count, uint64_t correlation);
 
-/* The graph of a conditional node that is to run; NULL: none (again). */
+/* The graph that a conditional node runs next; NULL: none, or no further one. */
 static const struct vgx_sim_step *chosen(const struct vgx_sim_step *node) {
   uint32_t number = vgx_sim_condition_body(node->work->op);
   const struct vgx_sim_step *body = node + 1;
@@ -201,7 +201,7 @@ static CUresult run_plan(struct vgx_sim_op *op) {
   return run_steps(plan->steps, plan->count, op->describe ? 0 : op->correlation);
 }
 
-/* Of a launch that is measured as a whole. */
+/* Describe a launch that is measured as a whole. */
 static void describe_run(const struct vgx_sim_op *op, struct vgw_activity *activity, const char **name) {
   (void)op, (void)name;
   activity->kind = VGW_ACTIVITY_GRAPH;
@@ -225,7 +225,7 @@ static bool pin_locked(const struct vgx_sim_plan *plan) {
   return true;
 }
 
-/* Queue a run of `plan`, whose modules stay loaded meanwhile: unloading waits for what is queued. */
+/* Queue a run of `plan`. Its modules stay loaded until the run: unloading waits for queued work. */
 static CUresult submit(CUgraphExec exec, CUstream stream) {
   struct run *run = calloc(1, sizeof *run);
   struct vgx_sim_marker *end = vgx_sim_marker_create(false);

@@ -1,7 +1,7 @@
 /* Executable graphs, shared by the files that launch and update them.
  *
- * A launch holds the plan it began with: a plan that a launch can have is not changed, an update makes another.
- * Locking: the runtime lock guards an executable graph's members and a plan's references. */
+ * A launch holds the plan that it began with: a plan that a launch may hold never changes, and an update creates a new
+ * one. Locking: the runtime lock guards an executable graph's members and a plan's references. */
 #ifndef VGX_SIM_GRAPH_EXEC_H
 #define VGX_SIM_GRAPH_EXEC_H
 

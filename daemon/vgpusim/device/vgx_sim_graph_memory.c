@@ -1,9 +1,9 @@
 /* Memory that graphs allocate and free, by nodes of their own.
  *
- * Its address lasts as long as any node or executable graph that names it, and longer where a launch allocated and
- * nobody has freed since. Whether it counts as allocated changes with the calls, in their order; the device's used
- * memory changes when the work runs. Locking: the runtime lock guards all of this; the arena's lock is taken under it
- * or alone. */
+ * The address stays reserved as long as a node or executable graph names it, and longer if a launch has allocated the
+ * memory and nobody has freed it since. Whether the memory counts as allocated changes with the calls, in their order;
+ * the device's used memory changes when the work runs. Locking: the runtime lock guards all of this; the arena's lock
+ * is taken under it or alone. */
 #include "vgx_sim_graph_memory.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ struct memory {
   CUDA_MEM_ALLOC_NODE_PARAMS params; /* accessDescs is `descs` */
   CUmemAccessDesc descs[VGX_SIM_GRAPH_ACCESS_MAX];
   bool allocated; /* by a launch, in the order of calls */
-  bool planned;   /* likewise, after the launch that is being looked at */
+  bool planned;   /* likewise, once the launch that is being checked has run */
   bool in_use;    /* in the order of the work */
   struct memory *next;
 };
@@ -148,7 +148,7 @@ const CUDA_MEM_ALLOC_NODE_PARAMS *vgx_sim_graph_memory_params(const struct vgx_s
 }
 
 CUresult vgx_sim_graph_memory_release(CUdeviceptr address, bool captured, struct vgx_sim_op **op) {
-  *op = NULL; /* callers look at it whatever the result is */
+  *op = NULL; /* callers read it after a failure, too */
   struct memory_op *made = op_create(NULL, VGX_SIM_OP_MEM_FREE);
   if (!made)
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -157,7 +157,7 @@ CUresult vgx_sim_graph_memory_release(CUdeviceptr address, bool captured, struct
   CUresult result = m && !captured && !m->allocated ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
   if (m && result == CUDA_SUCCESS) {
     made->memory = m;
-    m->refs += captured; /* else it is the launch's */
+    m->refs += captured; /* else the operation takes over the launch's reference */
     m->allocated = m->allocated && captured;
   }
   vgx_sim_unlock();
@@ -196,7 +196,7 @@ CUresult vgx_sim_graph_memory_launch_locked(const struct vgx_sim_plan *plan, boo
     if (m->planned)
       m->refs++;
     else
-      m->refs--; /* not the last: the plan has its own */
+      m->refs--; /* not the last reference: the plan has its own */
   }
   return CUDA_SUCCESS;
 }

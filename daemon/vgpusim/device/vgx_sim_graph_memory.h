@@ -13,7 +13,7 @@ CUresult vgx_sim_graph_memory_create(struct vgx_sim_device *device, const CUDA_M
 /* Likewise for cuMemAllocAsync in a capturing stream. */
 CUresult vgx_sim_graph_memory_reserve(struct vgx_sim_device *device, uint64_t nbytes, struct vgx_sim_op **op,
                                       CUdeviceptr *address);
-/* Of the memory that an operation of either kind allocates or frees, with its address. */
+/* The parameters, with the address, of the memory that an operation of either kind allocates or frees. */
 const CUDA_MEM_ALLOC_NODE_PARAMS *vgx_sim_graph_memory_params(const struct vgx_sim_op *op);
 
 /* Free memory that a graph's launch has allocated: *op is the operation to run in stream order; NULL for memory that is
@@ -23,8 +23,8 @@ CUresult vgx_sim_graph_memory_release(CUdeviceptr address, bool captured, struct
 /* Whether the address is of a graph's memory that no launch has allocated: pointer attributes do not know it then. */
 bool vgx_sim_graph_memory_is_idle(CUdeviceptr address);
 
-/* Account for a launch of `plan`, in the order of calls. INVALID_VALUE, without a change: it allocates memory that is
- * allocated (with `again` that is freed first) or frees memory that is not. Runtime lock held. */
+/* Account for a launch of `plan`, in the order of calls. INVALID_VALUE, without a change: the plan allocates memory
+ * that is allocated already (unless `again`, which frees it first) or frees memory that is not. Runtime lock held. */
 CUresult vgx_sim_graph_memory_launch_locked(const struct vgx_sim_plan *plan, bool again);
 
 #endif

@@ -27,7 +27,7 @@ static CUresult finish(struct listing *l, size_t *count) {
   return CUDA_SUCCESS;
 }
 
-/* No edge has data here. */
+/* Edges have no data in the simulator. */
 static void clear(CUgraphEdgeData *data, size_t count) { memset(data, 0, count * sizeof *data); }
 
 CUresult vgx_sim_cuGraphGetEdges(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, size_t *numEdges) {
@@ -109,7 +109,7 @@ CUresult vgx_sim_cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode 
   return vgx_sim_cuGraphNodeGetDependentNodes(hNode, dependentNodes, numDependentNodes);
 }
 
-/* A node's index stays its place in the graph: those behind it move up. */
+/* Remove a node. The nodes behind it move up, since a node's index is its place in the graph. */
 static void remove_locked(CUgraphNode gone) {
   CUgraph graph = gone->graph;
   for (uint32_t i = 0; i < graph->count; i++) {
@@ -140,7 +140,7 @@ CUresult vgx_sim_cuGraphDestroyNode(CUgraphNode hNode) {
   if (!capturing && !stays)
     remove_locked(hNode);
   vgx_sim_unlock();
-  if (stays) /* says the manual */
+  if (stays) /* the manual forbids destroying these nodes */
     return CUDA_ERROR_NOT_SUPPORTED;
   if (capturing)
     return CUDA_ERROR_NOT_PERMITTED;

@@ -40,7 +40,7 @@ CUresult vgx_sim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CU
     reason = plan->count == old->count ? compare(hGraphExec->ctx, old->steps, plan->steps, plan->count)
                                        : CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     for (uint32_t i = 0; reason == CU_GRAPH_EXEC_UPDATE_SUCCESS && i < plan->count; i++)
-      plan->steps[i].serial = old->steps[i].serial; /* later updates still name it by the nodes it was made of */
+      plan->steps[i].serial = old->steps[i].serial; /* later updates name a step by the node that it was made from */
     if (reason == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
       hGraphExec->plan = plan;
       plan = old;
@@ -55,7 +55,7 @@ CUresult vgx_sim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CU
   return result;
 }
 
-/* NULL: out of memory. The references to the steps' work are the caller's to count. */
+/* Copy a plan; the caller adds the references to the steps' work. NULL: out of memory. */
 static struct vgx_sim_plan *copy_plan(const struct vgx_sim_plan *plan) {
   size_t nbytes = sizeof *plan + plan->count * sizeof plan->steps[0];
   struct vgx_sim_plan *copy = malloc(nbytes);

@@ -45,7 +45,7 @@ static struct vgx_sim_heap *create(CUcontext ctx, uint64_t nbytes) {
   return heap;
 }
 
-/* The arena gives the memory itself back with its context. */
+/* The arena frees the heap's memory together with the context. */
 void vgx_sim_heap_destroy(struct vgx_sim_heap *heap) {
   if (!heap)
     return;

@@ -64,7 +64,7 @@ struct CUmemPoolHandle_st {
   uint32_t magic;
   struct vgx_sim_device *device;
   bool is_default, destroyed; /* a destroyed pool is freed with its last allocation */
-  bool shared, imported;      /* with other processes; it is another process's, and gives no memory */
+  bool shared, imported;      /* with other processes; another process's pool, which cannot allocate here */
   uint64_t release_threshold, max_nbytes;
   uint64_t used_nbytes, used_high_nbytes, reserved_high_nbytes;
   int32_t reuse_event, reuse_opportunistic, reuse_internal;
@@ -78,7 +78,7 @@ struct vgx_sim_device {
   struct vgx_sim_arena arena;
   CUcontext primary;
   uint32_t primary_refs, primary_flags;
-  CUresult sticky; /* after a fault no new context is given out, as on the real driver */
+  CUresult sticky; /* after a fault no new context is created, as on the real driver */
   struct CUmemPoolHandle_st default_pool;
   CUmemoryPool pool;
 };
@@ -105,7 +105,7 @@ enum vgx_sim_op_kind {
 /* A stream's or event's part in a capture (vgx_sim_capture.c). */
 struct vgx_sim_captured {
   struct vgx_sim_capture *capture; /* NULL: none */
-  uint32_t *frontier, count;       /* the nodes that what follows depends on */
+  uint32_t *frontier, count;       /* the nodes that the next one will depend on */
   CUgraphNode *told;               /* what cuStreamGetCaptureInfo has answered last */
 };
 
@@ -117,9 +117,9 @@ struct vgx_sim_op {
   CUresult (*run)(struct vgx_sim_op *); /* no lock held; NULL: nothing to do */
   void (*destroy)(struct vgx_sim_op *); /* frees the operation after it has run or was cancelled; no lock held; NULL:
                                            the submitter owns it */
-  /* It starts after `wait` and `after` and completes `record`; each reference is its own. The queue sets `after`. */
+  /* Starts after `wait` and `after`, completes `record`; owns a reference to each. The queue sets `after`. */
   struct vgx_sim_marker *wait, *after, *record;
-  /* For a profiler (vgx_sim_activity.h): fill in what it is; NULL: it is nothing to measure. */
+  /* For a profiler (vgx_sim_activity.h): describe the operation; NULL: it is not measured. */
   void (*describe)(const struct vgx_sim_op *, struct vgw_activity *, const char **name);
   uint64_t correlation; /* of the call that submitted it; 0: it is not measured */
   bool holds_back;      /* what is submitted to non-blocking streams later starts after `record` */

@@ -1,9 +1,9 @@
-/* Allocations that two processes share. The handle's opener maps a piece of the device's file. Without one memory is
- * private until it is exported; then it moves into a file of its own.
+/* Allocations that two processes share. The opener of a handle maps a piece of the device's file. Without such a file,
+ * memory is private until it is exported; then it moves into a file of its own.
  *
- * What an opener reads once the exporter has freed the allocation is undefined, as CUDA says: zeros, or what it held.
+ * What an opener reads after the exporter has freed the allocation is undefined, as in CUDA: zeros, or old contents.
  *
- * The handle is for other simulators alone; the file travels beside it. An opener checks both: with a file that can
+ * Only other simulators understand the handle; the file travels beside it. An opener checks both: with a file that can
  * shrink, its creator could make the opener fault at any time. */
 #define _GNU_SOURCE
 #include "vgx_sim_ipc.h"
@@ -29,7 +29,7 @@
 
 enum { PAUSE_TIMEOUT_S = 20 };
 
-struct exported { /* lies in the handle */
+struct exported { /* stored in the CUipcMemHandle */
   uint64_t key[2];
   uint64_t nbytes;
   uint32_t device, zero;
@@ -54,7 +54,7 @@ static CUresult export(struct vgx_ipc_object *object, const struct vgx_sim_alloc
   struct exported exported = {.nbytes = a->nbytes, .device = device->index};
   if (getrandom(exported.key, sizeof exported.key, 0) != sizeof exported.key)
     return CUDA_ERROR_OPERATING_SYSTEM;
-  bool moves = device->arena.file < 0; /* nothing may use it meanwhile */
+  bool moves = device->arena.file < 0; /* nothing may use moving memory */
   if (moves && !vgx_sim_pause(PAUSE_TIMEOUT_S)) {
     vgx_sim_log("simulator: memory cannot be exported while a kernel goes on and on");
     return CUDA_ERROR_NOT_READY;
@@ -69,7 +69,7 @@ static CUresult export(struct vgx_ipc_object *object, const struct vgx_sim_alloc
   return CUDA_SUCCESS;
 }
 
-/* A pool's memory is shared with its pool. */
+/* Export an allocation. One of a pool is refused: it is shared with its pool. */
 CUresult vgx_sim_ipc_export(struct vgx_ipc_object *object, CUdeviceptr base) {
   struct vgx_sim_allocation a;
   CUresult result = find_own(base, &a);
@@ -78,7 +78,7 @@ CUresult vgx_sim_ipc_export(struct vgx_ipc_object *object, CUdeviceptr base) {
   return result == CUDA_SUCCESS ? export(object, &a) : result;
 }
 
-/* Map an export. What belongs to a pool is mapped anew each time; else once for each owner. */
+/* Map an export. A pool's allocation is mapped anew each time, another one once for each owner. */
 static CUresult open_export(CUdeviceptr *base, const struct vgx_ipc_object *object, void *owner, CUmemoryPool pool) {
   struct exported exported;
   memcpy(&exported, &object->handle, sizeof exported);
@@ -109,7 +109,7 @@ CUresult vgx_sim_ipc_open(CUdeviceptr *base, const struct vgx_ipc_object *object
 
 /* --- pools --- */
 
-struct exported_pool { /* lies in the handle */
+struct exported_pool { /* stored in the CUipcMemHandle */
   uint32_t device, zero;
 };
 

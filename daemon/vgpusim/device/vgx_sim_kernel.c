@@ -13,7 +13,7 @@ static const struct vgx_sim_device *device_of(CUfunction f) {
   return f->module->ctx ? f->module->ctx->device : vgx_sim_device_at(0);
 }
 
-/* Whether an attribute can be set so on a device. */
+/* Whether an attribute can be set to this value on a device. */
 static CUresult check(const struct vgx_sim_device *device, CUfunction f, int attribute, int value) {
   int64_t most;
   switch (attribute) {

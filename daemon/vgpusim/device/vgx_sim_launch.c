@@ -57,7 +57,7 @@ static void describe_launch(const struct vgx_sim_op *op, struct vgw_activity *ac
 
 static void destroy_launch(struct vgx_sim_op *op) { free(op); }
 
-/* The shape and its shared memory against the device and the kernel. */
+/* Check the launch's shape and shared memory against the limits of the device and the kernel. */
 static CUresult check_shape(CUcontext ctx, CUfunction f, const uint32_t grid[3], const uint32_t block[3],
                             uint32_t dynamic_nbytes) {
   const struct vgx_sim_device *d = ctx->device;
@@ -118,7 +118,7 @@ static CUresult copy_params(CUfunction f, void **kernel_params, void **extra, ui
   return CUDA_SUCCESS;
 }
 
-/* All CTAs of a cooperative launch must fit the device at once. */
+/* Check that all CTAs of a cooperative launch fit the device at once. */
 static CUresult check_cooperative(CUcontext ctx, CUfunction f, const uint32_t grid[3], const uint32_t block[3],
                                   uint32_t dynamic_nbytes) {
   int blocks;
@@ -142,7 +142,7 @@ bool vgx_sim_launch_pin_locked(const struct vgx_sim_op *op, int change) {
   return true;
 }
 
-/* The memory of each thread. */
+/* Compute the memory that each thread needs. */
 static CUresult lay_out(struct vgx_sim_launch_op *l, bool resident, uint32_t cluster_size) {
   struct vgx_sim_job *job = &l->job;
   uint64_t together = resident ? job->launch.cta_count : cluster_size; /* CTAs that one thread runs at once */

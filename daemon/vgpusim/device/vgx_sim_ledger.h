@@ -7,7 +7,7 @@
 
 #include "vgw_ledger.h"
 
-/* A device's part in it. */
+/* A device's part in the ledger. */
 struct vgx_sim_share {
   struct vgw_ledger *ledger; /* NULL: the device is this process's alone */
   uint32_t row, device;

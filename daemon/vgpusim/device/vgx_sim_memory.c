@@ -78,7 +78,7 @@ bool vgx_sim_look(uint64_t address, struct vgx_sim_placed *found) {
   struct registered r;
   *found = (struct vgx_sim_placed){0};
   if (device) {
-    /* One that is being freed is still there for the kernels before its cuMemFreeAsync. */
+    /* An allocation that is being freed still exists for the kernels before its cuMemFreeAsync. */
     if (!vgx_sim_memory_find(device, address, &a) &&
         (!vgx_sim_arena_nearest(&device->arena, address, &a) || a.kind != VGX_SIM_LINEAR))
       return false;

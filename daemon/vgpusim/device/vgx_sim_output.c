@@ -154,11 +154,11 @@ static void convert(struct formatter *f, const char *spec, char kind, bool is_lo
     put(f, piece, (size_t)n < sizeof piece ? (size_t)n : sizeof piece - 1);
 }
 
-/* Append a decimal number or a '*' argument to `spec`; the format's rest. */
+/* Append a decimal number or a '*' argument to `spec`; return the rest of the format. */
 static const char *take_number(struct formatter *f, const char *at, char *spec, uint32_t *length) {
   if (*at == '*') {
     int32_t value = (int32_t)next_argument(f, 4);
-    value = value > 512 ? 512 : value < -512 ? -512 : value; /* a width is text to be made: bound it */
+    value = value > 512 ? 512 : value < -512 ? -512 : value; /* bound the length of the text that a width asks for */
     *length += (uint32_t)snprintf(spec + *length, SPECIFIER_NBYTES - *length, "%d", value);
     return at + 1;
   }

@@ -9,7 +9,7 @@ enum { LOCATION_DEVICE = 1, ACCESS_READ = 1, ACCESS_READWRITE = 3 };
 static uint64_t bit_of(const struct vgx_sim_device *device) { return 1ull << device->index; }
 _Static_assert(VGX_SIM_DEVICES_MAX <= 64, "a bit for each device");
 
-/* The context and the bit of its peer's device. */
+/* The current context, and the bit of the peer's device. */
 static CUresult enter(CUcontext peer, CUcontext *ctx, uint64_t *bit) {
   CUresult result = vgx_sim_enter(ctx);
   if (result == CUDA_SUCCESS)

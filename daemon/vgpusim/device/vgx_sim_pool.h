@@ -8,7 +8,7 @@
 #include "vgx_sim_fault.h"
 #include "vgx_sim_reach.h"
 
-/* One launch for the pool. The caller fills `launch` but its next_cta, cta_chunk, stop and workspace. */
+/* One launch for the pool. The caller fills `launch` except its next_cta, cta_chunk, stop and workspace. */
 struct vgx_sim_job {
   struct vgx_sim_launch launch;
   const struct vgx_sim_code *code;
@@ -16,7 +16,7 @@ struct vgx_sim_job {
   uint64_t frame_nbytes;  /* of a thread */
   uint64_t local_nbytes;  /* of a thread */
   uint64_t shared_nbytes; /* shared memory of a thread; at most VGX_SIM_SHARED_NBYTES_MAX */
-  uint64_t first_cta;     /* the ones before it do not run */
+  uint64_t first_cta;     /* CTAs before this one do not run */
   uint64_t limit_ms;      /* 0: the watchdog's */
   uint64_t *counters;     /* VGX_SIM_COUNTERS sums of a counted kernel, to which each thread's are added; else NULL */
   bool cooperative;       /* the kernel has a workspace */

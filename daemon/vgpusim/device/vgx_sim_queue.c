@@ -91,7 +91,7 @@ void vgx_sim_stream_free_unused_locked(CUstream stream) {
     }
 }
 
-/* The markers of an operation that ran or was cancelled. */
+/* Complete the marker of an operation that ran or was cancelled, and drop its references to markers. */
 static void complete_markers(struct vgx_sim_op *op) {
   if (op->record) {
     op->record->done = true;
@@ -343,7 +343,7 @@ void vgx_sim_resume(void) {
   vgx_sim_unlock();
 }
 
-/* Whether everything with a ticket up to `ticket` that `stream` (NULL: all of `ctx`) stands for is done. */
+/* Whether the work of `stream` up to `ticket` is done (legacy stream: of all blocking streams; NULL: of `ctx`). */
 static bool is_done(CUcontext ctx, CUstream stream, uint64_t ticket) {
   if (stream && stream != &ctx->legacy)
     return oldest_ticket(stream) > ticket;

@@ -9,8 +9,8 @@ enum vgx_sim_submit_mode {
   VGX_SIM_TRY,   /* run it on this thread if its turn is now, else do nothing and answer NOT_READY */
   VGX_SIM_WAIT,  /* run it on this thread if its turn is now, else queue it and sleep until it is done */
 };
-/* QUEUE takes ownership of `op`, which must have a `destroy`; with TRY and WAIT the caller keeps it, it has none, and
- * its result is returned. Returns the context's sticky error if it has one. */
+/* QUEUE takes ownership of `op`, which must have a `destroy`; with TRY and WAIT the caller keeps `op`, which has no
+ * `destroy`, and gets its result. Returns the context's sticky error if it has one. */
 CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_submit_mode mode);
 /* Wait for what was submitted before the call: to a stream (the legacy one: to every blocking stream) or to a context.
  */

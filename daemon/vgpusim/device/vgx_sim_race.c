@@ -54,7 +54,7 @@ struct vgx_sim_races {
 };
 
 static struct word *global_words; /* by device address */
-static uint32_t now = 1;          /* counts what orders CTAs */
+static uint32_t now = 1;          /* counts the operations that order CTAs */
 static uint32_t last_fence[FENCES], last_acquire[FENCES];
 
 struct vgx_sim_races *vgx_sim_races_create(void) {

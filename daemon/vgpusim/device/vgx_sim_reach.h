@@ -32,7 +32,7 @@
 #define VGX_SIM_SLOT_LOCAL (11 * VGX_SIM_SLOT_UNIT)
 #define VGX_SIM_LOCAL_NBYTES_MAX (4 * VGX_SIM_SLOT_UNIT)
 #define VGX_SIM_SLOT_PARAMS (VGX_SIM_SLOT_LOCAL + VGX_SIM_LOCAL_NBYTES_MAX + VGX_SIM_SLOT_UNIT / 16)
-#define VGX_SIM_PARAMS_NBYTES_MAX (64ull << 10) /* parameters, and what a cooperative launch's CTAs meet at */
+#define VGX_SIM_PARAMS_NBYTES_MAX (64ull << 10) /* parameters, and the workspace of a cooperative launch */
 
 #ifndef __SANITIZE_THREAD__ /* which has its own tables there, and a layout of its own */
 _Static_assert(VGX_SIM_REACH_BEGIN == 1ull << 45, "abi.REACH_NBITS");

@@ -1,4 +1,4 @@
-/* One run of a launch on the pool: what its kernels call meanwhile, and what is said of a fault.
+/* One run of a launch on the pool: the services that its kernels call, and the report of a fault.
  *
  * Locking: none of its own; unloading a module waits for its launches. */
 #include "vgx_sim_run.h"
@@ -71,8 +71,8 @@ static void put_place(char *to, size_t capacity, const struct vgx_sim_launch *la
            thread / block[0] % block[1], thread / block[0] / block[1]);
 }
 
-/* ", 16 bytes before an allocation of 4096 bytes"; of a low address, which no allocation has, that it is a null
- * pointer's. */
+/* ", 16 bytes before an allocation of 4096 bytes"; for a low address, which no allocation has: ", 8 bytes behind a null
+ * pointer". */
 static void put_nearest(char *to, size_t capacity, uint64_t address) {
   struct vgx_sim_allocation a;
   struct vgx_sim_device *device = vgx_sim_device_of(address);
@@ -176,7 +176,7 @@ static void serve_texture(struct vgx_sim_services *services, uint64_t form, uint
     fail_with(of_services(services), CUDA_ERROR_LAUNCH_FAILED, wrong);
 }
 
-/* ", block [0,0,0], threads [0,0,0] to [31,0,0]": the warp that ran. */
+/* "; block [0,0,0], threads [0,0,0] to [31,0,0]": the warp that ran. */
 static void put_warp(char *to, size_t capacity, const struct vgx_sim_launch_op *l, const struct vgx_sim_fault *fault) {
   const uint32_t *block = l->job.launch.block;
   uint32_t count = block[0] * block[1] * block[2], first = fault->warp * 32, last = first + 31;
@@ -255,7 +255,7 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
   CUresult result = vgx_sim_pool_run(&job, fault);
   if (!again)
     vgx_sim_count_end(&counted, l->ctx->device->index, &job.launch, result);
-  if (fault->message && result != CUDA_SUCCESS) { /* it lies in `run` */
+  if (fault->message && result != CUDA_SUCCESS) { /* the message lies in `run` */
     snprintf(message, MESSAGE_NBYTES, "%s", fault->message);
     fault->message = message;
   }
@@ -267,8 +267,8 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
   return result;
 }
 
-/* Of a fault inside the range of kernels only the address is known. Run its block again, compiled to be watched, to
- * find the thread and the instruction: the context is lost, so changes to memory no longer matter. */
+/* Only the address of a fault inside the reachable range is known. Run the block again, compiled to be watched, to find
+ * the thread and the instruction: the context is lost, so changes to memory no longer matter. */
 static bool find_access(const struct vgx_sim_launch_op *l, const struct vgx_sim_fault *fault,
                         struct vgx_sim_finding *found) {
   const struct vgx_sim_variant *v;

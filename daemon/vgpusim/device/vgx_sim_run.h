@@ -17,14 +17,14 @@ struct vgx_sim_launch_op {
   struct vgx_sim_job job; /* without the members that each run sets */
   bool together;          /* a thread runs several CTAs at once */
   CUfunction named;       /* by the caller: the function, or a library's kernel */
-  /* vgx_sim_launch_create, to launch kernels from this launch's kernels. */
+  /* vgx_sim_launch_create, with which kernels of this launch launch kernels. */
   vgx_sim_launch_create_fn *create;
   size_t param_nbytes;           /* of the caller's block */
-  void *extra[5];                /* `params`, as a launch takes them */
+  void *extra[5];                /* `params`, in the form that a launch takes */
   _Alignas(16) uint8_t params[]; /* kernels check the alignment of what they read by an address */
 };
 
-/* Its `run`: on the pool. A fault becomes the result and one line in the log. */
+/* The operation's `run`: runs the launch on the pool. A fault becomes the result and one line in the log. */
 CUresult vgx_sim_run_launch(struct vgx_sim_op *op);
 
 #endif

@@ -187,7 +187,7 @@ static struct value sample_level(const struct vgx_sim_texture *t, const struct v
   bool linear = t->filter == 1;
   struct point p;
   const float on_edge[3] = {x[0], 0, 0};
-  /* One dimension is a row of two, read at its edge: with a border, half of each value is the border's (an H200). */
+  /* One dimension is the edge of two rows: with a border, half of each value is the border's (as on an H200). */
   if (axes == 1 && linear && !t->layered) {
     x = on_edge;
     axes = 2;

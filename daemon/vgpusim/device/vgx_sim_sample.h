@@ -4,7 +4,7 @@
 
 #include "vgx_sim_internal.h"
 
-/* struct vgx_sim_services' texture, of a kernel of `ctx`. NULL, or what is wrong. */
+/* The member `texture` of struct vgx_sim_services, for a kernel of `ctx`. Returns NULL, or what is wrong. */
 const char *vgx_sim_sample(CUcontext ctx, uint64_t form, uint32_t mask, const uint64_t *in, uint64_t *out);
 
 #endif

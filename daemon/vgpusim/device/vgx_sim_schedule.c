@@ -3,9 +3,9 @@
  * The compiler emits a function that runs a warp, and struct vgx_sim_code (vgx_sim_abi.h). A warp returns where it
  * waits, and is called again to resume there. One round of a CTA runs each warp that does not wait; then the barriers
  * that are complete open. CTAs that may wait for each other, those of a cluster or of a cooperative launch's grid, take
- * turns of a round each on one thread, each in frames of its own. In a launch that is not cooperative a thread runs one
- * CTA at a time as long as that ends; where all that it runs wait, it takes one more, up to what the device would run
- * at once, so whoever is waited for begins, on this thread or on another.
+ * turns of a round each on one thread, each in frames of its own. In other launches a thread runs one CTA at a time
+ * unless that CTA waits; if all its CTAs wait, it starts one more, up to what the device would run at once. So every
+ * CTA that another one waits for begins, on this thread or on another.
  *
  * Frames of a CTA: the tables, then what the warps have saved (codegen/emit_layout.py). They are out of reach of
  * kernels, which must not decide where a warp resumes; local memory, which kernels address, is elsewhere. */
@@ -18,10 +18,10 @@
 #include "vgx_sim_control_word.h"
 
 #define WARP 32u
-#define IDLE_ROUNDS 4u /* rounds in which no CTA of the thread goes on before it takes another one */
+#define IDLE_ROUNDS 4u /* rounds without progress before a thread starts another CTA */
 #define DEADLOCK "all warps wait at barriers that cannot complete"
 
-/* MXCSR: exceptions masked, to nearest; FLUSH: subnormals are zero, as inputs and as results. */
+/* MXCSR: exceptions masked, rounding to nearest; FLUSH: subnormals are zero, as inputs and as results. */
 #define CONTROL_DEFAULT 0x1f80u
 #define CONTROL_FLUSH 0x9fc0u
 
@@ -55,7 +55,7 @@ static struct tables tables_of(const struct vgx_sim_code *code, const struct vgx
   return (struct tables){barriers, waits, waits + code->warp_count, waits + 2 * code->warp_count};
 }
 
-/* What this thread runs, or ran last: it stays after a fault. */
+/* The state of the CTA and warp that this thread runs or ran last; it is still set after a fault. */
 static _Thread_local const struct vgx_sim_thread *running;
 
 const struct vgx_sim_thread *vgx_sim_schedule_running(void) { return running; }
@@ -90,7 +90,7 @@ static bool open_barrier(const struct vgx_sim_code *code, const struct tables *t
 /* Results of a round, as bits: a warp ran or can go on; a warp ended or a barrier opened. */
 enum { MOVED = 1, WENT_ON = 2 };
 
-/* One round; *live is the number of warps that have not ended. 0: none ran, and none can go on. */
+/* Run one round; *live is the number of warps that have not ended. 0: no warp ran, and none can go on. */
 static uint32_t run_round(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                           struct vgx_sim_thread *thread, const struct tables *t, uint32_t *live) {
   vgx_sim_warp_fn *run = code->warp;
@@ -117,7 +117,7 @@ static uint32_t run_round(const struct vgx_sim_code *code, const struct vgx_sim_
   return did;
 }
 
-/* Rounds until every warp has ended. False: the launch has failed. */
+/* Run rounds until every warp has ended. False: the launch has failed. */
 static bool run_with_barriers(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                               struct vgx_sim_thread *thread) {
   struct tables t = tables_of(code, thread);
@@ -131,8 +131,8 @@ static bool run_with_barriers(const struct vgx_sim_code *code, const struct vgx_
   return true;
 }
 
-/* Every barrier is bar.sync 0 for all, so the one that the warps of a round wait at is complete after it: nothing is
- * counted, and of the tables only the place to resume at is used. */
+/* Every barrier is bar.sync 0 for all warps, so the barrier at which a round ends is complete after the round: nothing
+ * is counted, and of the tables only the place to resume at is used. */
 static void run_in_lockstep(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                             struct vgx_sim_thread *thread) {
   vgx_sim_warp_fn *run = code->warp;
@@ -174,7 +174,7 @@ static void place(struct vgx_sim_thread *thread, const struct vgx_sim_launch *la
   thread->known_shared_nbytes = 0; /* a CTA's shared memory holds nothing yet */
 }
 
-/* CTAs one after the other. */
+/* Run CTAs one after the other. */
 static void run_ctas(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                      struct vgx_sim_thread *thread) {
   uint64_t first, last;
@@ -198,7 +198,7 @@ static struct turn *turn_of(const struct vgx_sim_code *code, struct vgx_sim_thre
   return (struct turn *)(thread->frames + i * code->frames_nbytes + code->turn);
 }
 
-/* Start `count` CTAs. `shared_stride`: from one's shared memory to the next one's; 0: they have one window. */
+/* Start `count` CTAs. `shared_stride`: from one CTA's shared memory to the next; 0: all have the same window. */
 static void start_turns(const struct vgx_sim_code *code, struct vgx_sim_thread *thread, uint64_t count,
                         uint64_t shared_stride) {
   for (uint64_t i = 0; i < count; i++) {
@@ -218,7 +218,7 @@ static uint32_t take_turn(const struct vgx_sim_code *code, const struct vgx_sim_
   return run_round(code, launch, &turn->thread, &t, &turn->live);
 }
 
-/* All CTAs of a cooperative launch. */
+/* Run all CTAs of a cooperative launch. */
 static void run_resident(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                          struct vgx_sim_thread *thread) {
   bool live = true;
@@ -237,7 +237,7 @@ static void run_resident(const struct vgx_sim_code *code, const struct vgx_sim_l
   }
 }
 
-/* CTA `rank` of a cluster. */
+/* Place CTA `rank` of a cluster. */
 static void place_in_cluster(struct vgx_sim_thread *thread, const struct vgx_sim_code *code,
                              const struct vgx_sim_launch *launch, uint64_t cluster, uint64_t rank) {
   const uint32_t *size = code->cluster;
@@ -266,7 +266,7 @@ static bool open_cluster(const struct vgx_sim_code *code, struct vgx_sim_thread 
   return true;
 }
 
-/* False: the launch stops, or has failed. */
+/* Run one cluster. False: the launch stops, or has failed. */
 static bool run_cluster(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                         struct vgx_sim_thread *thread, uint64_t cluster, uint64_t size) {
   start_turns(code, thread, size, 0);
@@ -301,7 +301,7 @@ static void run_clusters(const struct vgx_sim_code *code, const struct vgx_sim_l
         return;
 }
 
-/* CTAs that this thread has taken from the launch's, [next, end). */
+/* The CTAs [next, end) that this thread has claimed from the launch. */
 struct queue {
   uint64_t next, end;
 };

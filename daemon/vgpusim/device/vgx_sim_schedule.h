@@ -8,7 +8,7 @@
 void vgx_sim_schedule(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                       struct vgx_sim_thread *thread);
 
-/* The CTA and warp that this thread ran last; as long as the memory of its last job. */
+/* The CTA and warp that this thread ran last; valid as long as the memory of its last job. */
 const struct vgx_sim_thread *vgx_sim_schedule_running(void);
 
 #endif

@@ -21,11 +21,11 @@
 #define NO_SLOT UINT32_MAX
 
 struct scratch {
-  struct vgx_sim_thread thread;                        /* first: services get it */
+  struct vgx_sim_thread thread;                        /* the first member: services get its address */
   uint64_t shared_nbytes, local_nbytes, frames_nbytes; /* accessible */
   uint32_t slot;
   uint64_t counters[VGX_SIM_COUNTERS];
-  /* Of the job, should it be interleaved; see vgx_sim_abi.h. */
+  /* For an interleaved job; see vgx_sim_abi.h. */
   uint64_t places, last_place; /* last_place: 0, or the last that has memory */
   uint64_t place_stride, place_shared_nbytes, place_local_nbytes, place_frame_nbytes;
   uint8_t *more_frames; /* NULL: no place but the first */
@@ -33,7 +33,7 @@ struct scratch {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool slot_in_use[VGX_SIM_SLOTS_MAX];
-static const uint64_t never = 0; /* the generation of what is not known */
+static const uint64_t never = 0; /* the generation of a range that is not known */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 

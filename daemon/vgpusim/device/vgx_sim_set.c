@@ -65,7 +65,7 @@ void vgx_sim_fill_params(const struct vgx_sim_op *op, CUDA_MEMSET_NODE_PARAMS *p
 
 static void destroy_fill(struct vgx_sim_op *op) { free(op); }
 
-/* *extent: bytes from the first to past the last; 0: there is nothing to do. */
+/* *extent: the size from the fill's first byte to its last; 0: there is nothing to do. */
 static CUresult check(const struct fill *f, uint64_t *extent) {
   uint64_t dst = (uint64_t)f->dst, row_nbytes;
   if (dst % f->element_nbytes || (f->height > 1 && f->pitch % f->element_nbytes))

@@ -23,7 +23,7 @@ static void *place_of(CUstream stream, int attribute, size_t *nbytes) {
   }
 }
 
-/* Of an access window the size is checked; that lines persist in a cache is a hint. */
+/* Check an attribute. Only the size of an access window is checked: that its lines persist in a cache is a hint. */
 static CUresult check(const struct vgx_sim_device *device, int attribute, const CUlaunchAttributeValue *value) {
   uint64_t window_nbytes;
   memcpy(&window_nbytes, value->pad + WINDOW_NBYTES_OFFSET, sizeof window_nbytes);

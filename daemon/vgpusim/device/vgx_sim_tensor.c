@@ -29,7 +29,7 @@ enum type {
   F64,
   BF16,
   TYPE_COUNT
-}; /* CUtensorMapDataType; later ones convert */
+}; /* CUtensorMapDataType; later types convert data and are not supported */
 static const uint8_t nbytes_of[TYPE_COUNT] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2};
 
 struct map {
@@ -37,7 +37,7 @@ struct map {
   uint8_t type, rank, swizzle, reserved;
   uint64_t address;
   uint64_t strides[RANK_MAX - 1]; /* bytes; the first dimension is dense */
-  uint32_t last[RANK_MAX];        /* of each dimension */
+  uint32_t last[RANK_MAX];        /* last index of each dimension */
   uint32_t box[RANK_MAX], step[RANK_MAX];
 };
 
@@ -64,7 +64,7 @@ CUresult vgx_sim_cuTensorMapEncodeTiled(CUtensorMap *tensorMap, int tensorDataTy
       (tensorRank > 1 && !globalStrides) || (uintptr_t)globalAddress % 16 || tensorDataType < 0 || swizzle < 0 ||
       interleave < 0 || l2Promotion < 0 || l2Promotion > 3 || oobFill < 0 || oobFill > 1)
     return CUDA_ERROR_INVALID_VALUE;
-  /* Types that convert on the way, swizzles of larger atoms, interleaved layouts, NaN beyond the edge. */
+  /* Not supported: types that convert, swizzles of larger atoms, interleaved layouts, NaN beyond the edge. */
   if (tensorDataType >= TYPE_COUNT || swizzle > SWIZZLE_128B || interleave != INTERLEAVE_NONE || oobFill != FILL_ZERO)
     return CUDA_ERROR_NOT_SUPPORTED;
   struct map m = {.magic = MAP_MAGIC,
@@ -117,7 +117,7 @@ CUresult vgx_sim_cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *globalA
   return CUDA_SUCCESS;
 }
 
-/* Bits 4.. of a shared address are crossed with bits 7.., as many as a row has pieces of 16 bytes. */
+/* XOR bits 4.. of a shared address with bits 7..: as many bits as number the 16-byte pieces of a row. */
 static uint64_t swizzled(uint64_t address, uint32_t swizzle) {
   uint64_t pieces = swizzle == SWIZZLE_NONE ? 0 : (1u << swizzle) - 1;
   return address ^ (address >> 7 & pieces) << 4;

@@ -31,11 +31,11 @@
 
 enum { TYPE_PINNED = 1, LOCATION_DEVICE = 1, ACCESS_READ = 1, ACCESS_READWRITE = 3, POSIX_FILE_DESCRIPTOR = 1 };
 
-/* What cuMemCreate made, or another process did: freed when it is released and nothing maps it. */
+/* Memory that cuMemCreate made in this or another process: freed when it is released and nothing maps it. */
 struct physical {
   struct vgx_sim_device *device;
   uint64_t address, nbytes; /* its place in the arena, hidden from lookups; 0: it lies in `file` */
-  int file;                 /* of its own, once it is shared: it outlives its maker; else -1 */
+  int file;                 /* of its own, once it is shared: the file outlives its creator; else -1 */
   bool imported;            /* it counts in the process that created it */
   uint32_t mappings;
   bool released;
@@ -312,7 +312,7 @@ static bool move_locked(struct physical *p) {
     struct mapping *m = &mappings[i];
     if (m->physical == p && mmap((void *)m->address, m->nbytes, protection_of(m->readers, m->writers),
                                  MAP_SHARED | MAP_NORESERVE | MAP_FIXED, file, (off_t)m->offset) == MAP_FAILED)
-      moved = false; /* those before it hold the same bytes */
+      moved = false; /* the mappings before this one hold the same bytes */
   }
   if (from != MAP_FAILED)
     munmap(from, p->nbytes);

@@ -48,7 +48,7 @@ enum vgx_sim_sync {
 struct vgx_sim_sync_point {
   const struct vgx_sim_site *site;
   enum vgx_sim_sync sync;
-  uint32_t number, expected; /* barrier; threads, 0: all; of a warp's: the lanes it names */
+  uint32_t number, expected; /* barrier; threads, 0: all (a warp barrier: the lanes it names) */
   uint32_t mask, others;     /* lanes that have arrived here, and lanes that wait elsewhere */
 };
 
@@ -73,7 +73,7 @@ struct vgx_sim_watch {
   bool (*look)(uint64_t address,
                struct vgx_sim_placed *found); /* finds an allocation, like vgx_sim_look; false: none is near */
   void (*log)(const char *format, ...);
-  const char *kernel; /* demangled by who reads the reports */
+  const char *kernel; /* mangled; readers of the reports demangle it */
   const struct vgx_sim_launch *launch;
   bool resident;
   bool pages; /* only accesses to inaccessible pages are wrong: used to find what faulted in a plain run */
@@ -86,14 +86,14 @@ void vgx_sim_watch_begin(struct vgx_sim_watch *watch, uint32_t tools, const char
                          const struct vgx_sim_launch *launch, bool resident);
 void vgx_sim_watch_end(struct vgx_sim_watch *watch);
 
-/* struct vgx_sim_services' access and sync. */
+/* The members `access` and `sync` of struct vgx_sim_services. */
 void vgx_sim_serve_access(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
                           const struct vgx_sim_site *site, const uint64_t *addresses, uint32_t mask,
                           const uint8_t *values, const uint32_t *sizes);
 void vgx_sim_serve_sync(struct vgx_sim_services *services, const struct vgx_sim_thread *thread,
                         const struct vgx_sim_sync_point *point);
 
-/* Report what the program has not freed, and how many findings were not reported. */
+/* Report the allocations that the program has not freed, and how many findings were not reported. */
 void vgx_sim_watch_leaks(void (*log)(const char *format, ...));
 
 #endif

@@ -1,4 +1,4 @@
-/* Reports as lines of JSON in the log: "sanitizer: {...}". `vgpu sanitize` makes of them what people know. */
+/* Reports as lines of JSON in the log: "sanitizer: {...}". `vgpu sanitize` turns them into readable reports. */
 #include <stdio.h>
 #include <string.h>
 

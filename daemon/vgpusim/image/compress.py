@@ -25,8 +25,8 @@ def decompress(compression: Compression, data: bytes, nbytes: int, cap_nbytes: i
 
     Args:
         data: Exactly the compressed bytes, without padding.
-        nbytes: The size that the entry declares; for NONE it is not looked at.
-        cap_nbytes: The most bytes to give out.
+        nbytes: The size that the entry declares; ignored for NONE.
+        cap_nbytes: The largest allowed size of the payload.
     Raises:
         ImageError: INVALID_IMAGE if the stream is damaged, its size is not `nbytes`, or it is above the cap.
     """

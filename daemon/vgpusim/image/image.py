@@ -15,7 +15,7 @@ from .fatbin import Entry, Target
 LINKED_SECTION = ".vgpu.ptx"
 """Where link.link() puts its texts, each ended by a NUL."""
 
-# CuPy's own reductions are machine code: with the first variable alone their sums stay what the memory held.
+# CuPy's own reductions are machine code: with CUPY_COMPILE_WITH_PTX alone, memory of sums keeps its old contents.
 REMEDY = (
     "rebuild with -gencode arch=compute_75,code=compute_75; "
     "for CuPy set CUPY_COMPILE_WITH_PTX=1 and CUPY_ACCELERATORS= (empty)"
@@ -26,8 +26,8 @@ _BLANK = rb"(?:\s++|//[^\n]*+|/\*.*?\*/)*+"
 _VERSION = re.compile(_BLANK + rb"\.version\s++[0-9]{1,4}\.[0-9]{1,4}" + _BLANK, re.DOTALL)
 _TARGET = re.compile(rb"\.target\s++(\w++)")
 
-# What PTX ISA 9.4 knows above 9.0; a greater number that is not here, nor the device's own, is a mistake, not a newer
-# card. (LLVM accepts any number and writes the device's.)
+# Architectures above 9.0 that PTX ISA 9.4 defines. A greater number that is neither here nor the device's own is a
+# mistake, not a newer card. (LLVM accepts any number and writes the one of the device.)
 _NEWER_ARCHITECTURES = frozenset({100, 101, 103, 110, 120, 121})
 
 
@@ -62,7 +62,7 @@ def load(data: bytes, compute_capability: tuple[int, int]) -> PtxImage:
         raise ImageError(INVALID_IMAGE, f"an image of {len(data)} bytes exceeds {MAX_OUTPUT_NBYTES}")
     text, target = _read_ptx(data, compute_capability)
     if not _runs(target, compute_capability):
-        # Not NO_BINARY_FOR_GPU: the 580 driver answers so for text, as for any text that it cannot assemble.
+        # Not NO_BINARY_FOR_GPU: the 580 driver answers INVALID_PTX for any text that it cannot assemble.
         major, minor = compute_capability
         raise ImageError(INVALID_PTX, f"PTX text for {target} does not run on sm_{major}{minor}: {REMEDY}")
     return PtxImage((text,), f"PTX text for {target}")
@@ -114,7 +114,7 @@ def usable(entries: tuple[Entry, ...], compute_capability: tuple[int, int]) -> l
 
 
 def _runs(target: Target, compute_capability: tuple[int, int]) -> bool:
-    """As a driver has it; a device newer than all others is of every family, too: cuDNN has PTX for one (sm_120f)."""
+    """The driver's rule; a device newer than all others also belongs to every family: cuDNN has PTX for sm_120f."""
     newer = compute_capability > divmod(max(_NEWER_ARCHITECTURES), 10)
     return target.runs_on(compute_capability) or (newer and target.suffix == "f")
 

@@ -30,7 +30,7 @@ _ATTRIBUTE = struct.Struct("<BBH")
 _WITH_BYTES = 4
 _PARAM, _LARGE_PARAM = 0x17, 0x45
 _DESCRIPTION = struct.Struct("<IHHI")  # index, ordinal, offset, a word with the size
-_PARAMS_MAX = 4096  # as many as a record describes
+_PARAMS_MAX = 4096  # the most parameters that a record describes
 
 
 class KernelParams:
@@ -45,7 +45,7 @@ class KernelParams:
         if fatbin.is_fatbin(view):
             entries = [entry for container in fatbin.read_containers(view) for entry in container.entries]
             readers = {fatbin.KIND_ELF: _of_cubin, fatbin.KIND_PTX: _of_ptx}
-            for entry in sorted(entries, key=lambda entry: len(entry.stored), reverse=True):  # the last comes first
+            for entry in sorted(entries, key=lambda entry: len(entry.stored), reverse=True):  # smallest is popped first
                 if entry.kind in readers:
                     self._left.append(partial(_of_entry, entry, readers[entry.kind]))
         else:

@@ -43,7 +43,7 @@ def report(data: mmap.mmap | bytes, compute_capability: tuple[int, int]) -> int:
     kinds: Counter[tuple[str, Target]] = Counter()
     for offset, container in containers(data):
         if container == ():
-            continue  # nvcc leaves an empty one in what it links
+            continue  # nvcc leaves an empty container in files that it links
         total += 1
         if isinstance(container, ImageError):
             damaged += 1

@@ -98,7 +98,7 @@ def integer(tokens: Tokens) -> int:
 
 
 def alignment(tokens: Tokens) -> int:
-    """A power of two."""
+    """The number of .align, a power of two."""
     value = integer(tokens)
     if not 0 < value <= _MAX_ALIGN or value & (value - 1):
         raise tokens.error(f"alignment {value}")

@@ -1,8 +1,8 @@
 """The device runtime: what a kernel's launches of kernels call, in place of libcudadevrt's functions of these names.
 
 NVIDIA's library is written for a card's own queues. Each function here asks the driver (services->device_runtime, by
-the builtin vgpu_device_runtime): which question, then up to five 64-bit values; the answer is one, of which the upper
-half is an error where the lower is a value."""
+the builtin vgpu_device_runtime): a question's number, then up to five 64-bit values. The answer is one 64-bit value;
+where its lower half is the value, its upper half is an error."""
 
 from __future__ import annotations
 

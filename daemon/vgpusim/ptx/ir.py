@@ -197,7 +197,7 @@ class Function:
     addresses: set[str] = field(default_factory=set)  # those of them that are not just called
     globals: list[Declaration] = field(default_factory=list)  # .global and .const variables, by names of the module
     prototypes: dict[str, Prototype] = field(default_factory=dict)  # by label
-    reserved_shared: bool = False  # asks for the part of shared memory that is the system's
+    reserved_shared: bool = False  # the body uses the system's part of shared memory
     max_threads: int | None = None
     required_block: tuple[int, int, int] | None = None
     cluster: tuple[int, int, int] | None = None  # CTAs of a cluster, where the entry requires several

@@ -108,7 +108,7 @@ class Tokens:
 
 
 def parse_integer(word: str) -> int | None:
-    """The value of an integer literal of at most 64 bits, None when `word` is none."""
+    """The value of an integer literal of at most 64 bits, None when `word` is not one."""
     digits = word.rstrip("U")
     if not digits[:1].isdigit() or len(digits) > _MAX_DIGITS:
         return None

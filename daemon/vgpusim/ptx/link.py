@@ -20,7 +20,7 @@ class Names:
     owners: dict[str, int]
 
     def owns(self, index: int, name: str) -> bool:
-        """Whether text `index` is where the module's `name` is defined, if it defines it at all."""
+        """Whether a definition of the module's `name` in text `index` would be the one that counts."""
         return self.owners.get(name, index) == index
 
 

@@ -24,7 +24,7 @@ FUNCTIONS = " functions"
 address is unique on the device, can be stored and compared, and is known to every kernel as a variable's is."""
 FUNCTION_NBYTES = 16
 _MAX_BLOCK_THREADS, _REGISTERS_PER_BLOCK, _MAX_REGISTERS, _REGISTER_UNIT = 1024, 65536, 255, 8  # of every card
-RESERVED_SHARED_NBYTES = 1024  # as on cards from sm_80 on, of which a kernel may ask for two halves
+RESERVED_SHARED_NBYTES = 1024  # as on cards from sm_80 on; kernels address its two halves
 
 
 @dataclass(slots=True)
@@ -69,7 +69,7 @@ class EntryInfo:
 
 @dataclass(slots=True)
 class _Source:
-    """A function's text and the names its body may use, with what they are in the module."""
+    """A function's text, and the names that its body may use, mapped to names of the module."""
 
     text: PtxText
     place: Place
@@ -174,11 +174,11 @@ class PtxModule:
         return name in self._sources
 
     def is_callable(self, name: str) -> bool:
-        """Whether `name` is a function with a body, and no kernel: that may be launched, not called."""
+        """Whether `name` is a function with a body, and no kernel: kernels are launched, never called."""
         return name in self._sources and not self._sources[name].place.is_entry
 
     def address_of(self, symbol: ir.Symbol) -> ir.Symbol:
-        """A function's address as one in FUNCTIONS; any other symbol unchanged."""
+        """For a function, its address in FUNCTIONS; any other symbol unchanged."""
         number = self._numbers.get(symbol.name)
         return symbol if number is None else ir.Symbol(FUNCTIONS, number * FUNCTION_NBYTES + symbol.offset)
 
@@ -208,7 +208,7 @@ class PtxModule:
         return source.text.text[source.place.start : source.place.end]
 
     def follows(self, prototype: ir.Prototype) -> bool:
-        """Whether callable_by() says what a call through a pointer may reach."""
+        """Whether callable_by() can list the functions that a call through a pointer may reach."""
         if prototype.targets is not None:
             return True
         places = [source.place for source in self._sources.values() if not source.place.is_entry]
@@ -216,7 +216,7 @@ class PtxModule:
 
     def callable_by(self, prototype: ir.Prototype) -> list[str]:
         """Functions that a call through a pointer may reach: those listed, else all of its form whose address is taken
-        anywhere, since a pointer may come from another kernel. None where there are too many to tell."""
+        anywhere, since a pointer may come from another kernel. Empty when there are too many: see follows()."""
         if prototype.targets is not None:
             return [name for name in prototype.targets if name in self._sources]
         if not self.follows(prototype):

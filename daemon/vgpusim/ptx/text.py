@@ -28,7 +28,7 @@ _BODY_VARIABLE = re.compile(r"(?<![\w.])\.(?:global|const)\b")  # the directive:
 class Place:
     """Where a function with a body stands in the text, in characters."""
 
-    name: str  # in its header; an alias has another one in the index
+    name: str  # in its header; the index lists an alias under another name
     start: int  # of the header
     body: int  # of the opening brace
     end: int  # after the closing brace
@@ -60,7 +60,7 @@ class PtxText:
             raise self.judged(error) from error
 
     def judged(self, error: PtxError) -> PtxError:
-        """An error of this text, with the reason that its version may be."""
+        """The error; for a text of a newer PTX ISA one that names this version as the possible reason."""
         if self.version <= KNOWN_VERSION:
             return error
         version, known = (f"{major}.{minor}" for major, minor in (self.version, KNOWN_VERSION))
@@ -90,7 +90,7 @@ class PtxText:
             raise PtxError(f"unknown target {self.target}")
         if head[4] is None and self.version > KNOWN_VERSION:
             raise PtxError("no .address_size at the start")
-        if (head[4] or "64") != "64":  # before 2.3 nothing said so, and drivers of today have 64-bit addresses alone
+        if (head[4] or "64") != "64":  # not declared before PTX 2.3; current drivers support 64 alone
             raise PtxError("only .address_size 64 is supported", NOT_SUPPORTED)
 
     def _index(self) -> None:

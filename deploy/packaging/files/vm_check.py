@@ -1,8 +1,8 @@
 """vgpu-vm [--config FILE] [PROGRAM...]: boot the bundle's guest and run CUDA programs in it.
 
-A vgpud of its own is the guest's vsock device; what it computes on is the simulator, or what FILE says: this machine's
-card with share/vgpu/cuda.toml. The programs are those of share/vgpu/programs; without any, all that the guest has. The
-exit code is 0 if each of them was right, 1 if not, 2 if there is no guest.
+It starts a vgpud that provides the guest's vsock device. The backend is the simulator, or as configured in FILE: with
+share/vgpu/cuda.toml, this machine's card. PROGRAM is a name in share/vgpu/programs; the default is all programs of
+the guest. The exit code is 0 if every program succeeded, 1 if not, 2 if the guest did not start.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Console:
         return found
 
     def run(self, command: str) -> tuple[int, str]:
-        """A shell line in the guest; its exit code and output."""
+        """Run a shell line in the guest; returns its exit code and output."""
         assert self._process.stdin is not None
         self._count += 1
         text = base64.b64encode(command.encode()).decode()
@@ -67,7 +67,7 @@ class Console:
 
 
 def run_all(directory: Path, config: str, wanted: list[str]) -> bool:
-    """Whether every program was right."""
+    """Run the programs in the guest; whether every one succeeded."""
     socket, log = directory / "vm.sock", directory / "vgpud.log"
     (directory / "vgpud.toml").write_text(
         f"listen = ['unix:{directory}/vgpud.sock']\nadmin = ''\n{config}\n"
@@ -117,7 +117,7 @@ def run_all(directory: Path, config: str, wanted: list[str]) -> bool:
 
 
 def main() -> int:
-    """The exit code."""
+    """Run the command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="vgpu-vm", description="Boot a guest and run CUDA programs in it.")
     parser.add_argument("--config", type=Path, help="vgpud's configuration, less listen, admin and [[vm]]")
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="of share/vgpu/programs (default: all it has)")

@@ -1,6 +1,6 @@
-"""`vgpu doctor`: why does this program not see the GPU, and what mends it.
+"""`vgpu doctor`: why does this program not see the GPU, and which command repairs it?
 
-`place` is where a program stands (root, namespaces, user), `subject` which program with which environment, `loader`
-what the dynamic linker answers there, `greeting` what vgpud says from there, `probe` what a real cuInit says there. The
-`check_...` modules make findings of that, `diagnosis` one verdict; all verdicts are in `verdict`.
+A place (`place`) is where a program runs: its root, namespaces and user. A `subject` is a program in a place with an
+environment. `loader` asks the dynamic linker, `greeting` asks vgpud and `probe` calls cuInit, all in that place. The
+`check_...` modules turn the answers into findings, `diagnosis` selects one verdict; all verdicts are in `verdict`.
 """

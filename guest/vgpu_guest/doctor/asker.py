@@ -1,8 +1,8 @@
 """The files that open CUDA's libraries for a program: the program itself, and those of its libraries that have a search
 path of their own.
 
-A library that calls dlopen has its own RPATH or RUNPATH searched, not its program's (ld.so(8)); a program that hands
-its plugins' folders to a child in LD_LIBRARY_PATH has them searched first.
+When a library calls dlopen, the loader searches the RPATH or RUNPATH of that library, not of the program (ld.so(8)). If
+a program passes its plugins' folders to a child in LD_LIBRARY_PATH, the loader searches those first.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 from ..elf import ElfError, read_dynamic
 from ..preload import expand
 
-_ASKERS_CAP = 16  # number of different paths; of a program with more, only the first ones are checked
+_ASKERS_CAP = 16  # number of distinct search paths that are checked
 
 
 @dataclass(frozen=True)
 class Asker:
-    """A file that may call dlopen, and the paths it has for that."""
+    """A file that may call dlopen, and its search paths."""
 
     file: str
     rpath: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class Asker:
 
 
 def read_paths(files: list[str]) -> list[dict[str, Any]]:
-    """In the program's place: the search paths that files name (RPATH, RUNPATH), each once."""
+    """Runs in the program's place: the distinct search paths (RPATH, RUNPATH) of the files."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for file in files:
         try:
@@ -49,6 +49,6 @@ def from_json(entry: dict[str, Any]) -> Asker:
 
 
 def is_systems(file: str) -> bool:
-    """Whether a library is in a folder that every program searches: it has no path of its own."""
+    """Whether a library is in a system folder; such libraries are taken to have no RPATH or RUNPATH."""
     folder = os.path.dirname(file)
     return folder in ("/lib", "/usr/lib", "/lib64", "/usr/lib64") or folder.endswith("/x86_64-linux-gnu")

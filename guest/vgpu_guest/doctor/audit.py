@@ -1,4 +1,4 @@
-"""AppArmor's word on a denial: the last line of the kernel's log about a profile. Read in the place."""
+"""AppArmor's report of a denial: the last log line about a profile. Read in the program's place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _RECORDS_CAP = 20_000
 
 
 def last_denial(profile: str, file: str) -> str:
-    """The newest DENIED line for a profile, one about `file` if there is one; "" if none can be read."""
+    """The newest DENIED line for a profile, preferably about `file`; "" if none can be read."""
     mark = f'profile="{profile}"'
     found = [line for line in _lines() if "DENIED" in line and mark in line]
     about = [line for line in found if f'name="{file}"' in line]
@@ -32,7 +32,7 @@ def _lines() -> list[str]:
 
 
 def _kernel_messages() -> list[str]:
-    """The ring buffer itself: one record a read, EAGAIN at its end. Root's, on most systems."""
+    """The kernel's ring buffer: one record per read, EAGAIN at its end. Only root can read it on most systems."""
     lines: list[str] = []
     try:
         descriptor = os.open(_KMSG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,18 +1,18 @@
-"""Programs that carry others: PyInstaller bundles, AppImages. What a single file unpacks is seen only while it runs."""
+"""Programs that contain others: PyInstaller bundles, AppImages. A single-file bundle has to run to be examined."""
 
 from __future__ import annotations
 
 import os
 
-_PYINSTALLER = b"MEI\014\013\012\013\016"  # the cookie of its archive, at the end of the program
+_PYINSTALLER = b"MEI\014\013\012\013\016"  # the archive's cookie, at the end of the program
 _APPIMAGE = (b"AI\x01", b"AI\x02")  # at byte 8 of the ELF header
-_TAIL_NBYTES = 1 << 16  # section headers may come after the archive
-_FOLDER = "_internal"  # of a PyInstaller bundle that is a folder
+_TAIL_NBYTES = 1 << 16  # searched for the cookie: section headers may follow the archive
+_FOLDER = "_internal"  # library folder of a PyInstaller bundle that is a folder
 
 
 def unpacked(program: str) -> dict[str, str]:
-    """In the place: `kind` of bundle, "" for other programs; `libraries`: the folder that it puts before
-    LD_LIBRARY_PATH, "" if that is unpacked at its start."""
+    """Runs in the program's place. `kind` of bundle, "" for other programs; `libraries`: the folder that the bundle
+    puts before LD_LIBRARY_PATH, "" if the bundle unpacks its libraries when it starts."""
     found = {"kind": "", "libraries": ""}
     try:
         with open(program, "rb") as file:

@@ -19,7 +19,7 @@ _FILE_NBYTES = 1 << 20
 
 
 def check(subject: Subject, diagnosis: Diagnosis, found: dict[str, Any]) -> None:
-    """Adds configuration-denied and configuration-invalid; adds a note where another source provides their settings."""
+    """Adds configuration-denied and configuration-invalid; adds a note if the settings come from another source."""
     file = found["configuration_file"]
     from_elsewhere = found["source"] not in ("", file)
     if found["configuration"] not in ("read", "absent"):
@@ -46,7 +46,7 @@ def _uid(subject: Subject) -> int:
 
 
 def access(file: str, uid: int) -> dict[str, str]:
-    """In the place: the names that a command to let a user in needs; `group` is "" where the file's is root's."""
+    """Runs in the program's place: mode, group and user for a command that gives access; `group` is "" for root's."""
     try:
         status = os.stat(file)
         mode, gid = stat.filemode(status.st_mode), status.st_gid
@@ -67,7 +67,7 @@ def _name(file: str, number: int) -> str:
 
 
 def _let_in(facts: dict[str, str], file: str) -> str:
-    """The file keeps its mode: who can read it can use its token."""
+    """A command that gives the user group access: the file stays unreadable for others, because it may hold a token."""
     if facts["advice"]:
         return ""
     user = shlex.quote(facts["user"])

@@ -1,4 +1,4 @@
-"""Where this program's vgpud is, whether it answers there, over which channel, and how fast."""
+"""Which endpoint this program uses, whether vgpud answers at it, over which channel, and how fast."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def check(subject: Subject, diagnosis: Diagnosis, *, measure: bool = True) -> No
 
 
 def channel(answer: dict[str, Any], memory: dict[str, str]) -> str:
-    """How a program's commands will travel, by what both sides agreed on (docs/guests.md, Channels)."""
+    """The channel of a program's calls, by the features that both sides have (docs/guests.md, Channels)."""
     features = answer.get("features", [])
     if "ring" in features:
         return "shared-memory rings"
@@ -69,7 +69,7 @@ def channel(answer: dict[str, Any], memory: dict[str, str]) -> str:
 
 
 def _tell_memory(diagnosis: Diagnosis, answer: dict[str, Any], memory: dict[str, str]) -> None:
-    """Say why the faster channel is not used, where one side offers it (docs/vm.md)."""
+    """Say why shared memory is not used if only one side offers it (docs/vm.md)."""
     has_host = "region" in answer.get("features", [])
     if has_host and "why" in memory:
         diagnosis.warnings.append(f"no memory shared with the host, though vgpud has some for this VM: {memory['why']}")
@@ -122,7 +122,7 @@ def _add_none(subject: Subject, diagnosis: Diagnosis) -> None:
 
 
 def _is_family_blocked(subject: Subject, diagnosis: Diagnosis, url: str) -> bool:
-    """What a unit's sandbox will forbid: seen in its files, for the doctor's own child is not in it."""
+    """Whether a unit's sandbox forbids the socket. Read from the unit's files; the doctor runs outside the sandbox."""
     unit = subject.unit
     if unit is None:
         return False

@@ -1,4 +1,4 @@
-"""What the environment itself says: devices hidden, a unit that changed since its process started."""
+"""Faults in the environment itself: hidden devices, a unit that was changed after its process started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECRET = ("VGPU_TOKEN",)
 
 
 def check(subject: Subject, diagnosis: Diagnosis) -> None:
-    """Adds devices-hidden and restart-needed, and tells the variables that matter."""
+    """Adds devices-hidden and restart-needed, and reports the relevant variables as evidence."""
     environment = subject.environment
     diagnosis.evidence += [f"{name}={environment[name]}" for name in _NAMES if name in environment]
     diagnosis.evidence += [f"{name} is set" for name in _SECRET if name in environment]
@@ -45,6 +45,6 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
 
 
 def is_empty(visible: str) -> bool:
-    """Whether the list ends before its first device: empty, or it begins with something that is no device."""
+    """Whether the list selects no device: it is empty, or its first entry is no device."""
     first = visible.split(",")[0].strip()
     return not (first.isdigit() or first.startswith(("GPU-", "MIG-")))

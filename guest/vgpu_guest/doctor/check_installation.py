@@ -1,4 +1,4 @@
-"""Is what `vgpu install` made still as it was? An update or a hand may have changed it (its manifest knows)."""
+"""Are the files of `vgpu install` unchanged? The manifest shows changes by updates or by users."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIMEOUT_S = 20.0  # hashing 20 MB on a slow disk
 
 
 def check(subject: Subject, diagnosis: Diagnosis) -> None:
-    """Adds library-drift; only a note where cuInit works all the same."""
+    """Adds library-drift, or only a note if cuInit works nevertheless."""
     try:
         found: dict[str, Any] = ask(subject.place.as_administrator(), _differences, timeout_s=_TIMEOUT_S)
     except PlaceError as error:
@@ -39,7 +39,7 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
 
 
 def _differences() -> dict[str, Any]:
-    """In the place."""
+    """Runs in the program's place: the differences from the manifest."""
     try:
         with Tree(Path("/")) as tree:
             installer = Installer(tree, SYSTEM)

@@ -1,8 +1,8 @@
 """Finds files whose functions are called in place of libcuda's because they come before it and define its names.
 
-The loader binds a name to the first file of the program's scope that defines it: the program, what is preloaded, then
-the libraries it needs in their order. A library that is opened later (dlopen) binds its names to itself, unless its own
-look-ups go through that scope; the probe shows that (check_probe.py).
+The loader binds a name to the first file in the program's scope that defines it: the program, preloaded libraries, then
+the needed libraries in order. A library that is opened later (dlopen) has its names bound to itself, unless its own
+look-ups go through that scope; the probe detects this case (check_probe.py).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"(cu|nvml|cuda)[A-Z]\w*$")
 _OWNERS = ("libcuda.so", "libnvidia-ml.so", "libcudart.so")
-_NAMES_CAP = 4  # in one line
+_NAMES_CAP = 4  # shown in one line
 _FILES_CAP = 256
 
 
 def check(subject: Subject, diagnosis: Diagnosis) -> None:
-    """Adds library-interposed for preloaded files; a program's own definitions become a note."""
+    """Adds library-interposed for preloaded files, and a note for definitions in other files of the program."""
     try:
         preloaded = loader.preloaded(subject.place, subject.environment)
     except PlaceError as error:
@@ -58,7 +58,7 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
 
 
 def _definitions(files: list[str]) -> dict[str, list[str]]:
-    """In the place: of these files, without CUDA's own libraries, the names of CUDA that each defines."""
+    """Runs in the program's place: file to the CUDA names that it defines; CUDA's own libraries are left out."""
     found: dict[str, list[str]] = {}
     for file in files:
         if os.path.basename(os.path.realpath(file)).startswith((*_OWNERS, "libvgpu-notice.so")):
@@ -81,7 +81,7 @@ def _is_owner(facts: dict[str, Any]) -> bool:
 
 
 def _imports_driver(file: str) -> bool:
-    """Whether it is a library that contains a static runtime, whose names concern only that library."""
+    """Whether a file contains a static CUDA runtime; its runtime functions then concern only that file."""
     try:
         with open(file, "rb") as data:
             return b"cudaErrorCudartUnloading\0" in data.read(64 << 20)

@@ -1,6 +1,6 @@
-"""Which file each CUDA library is for this program: the loader's own answer, the winner and the losers.
+"""Which file the loader takes for each CUDA library of this program, and which candidates it does not take.
 
-Asked for the program itself, and for each of its libraries that has a path of its own (asker.py).
+This is asked for the program itself, and for each of its libraries that has its own search path (asker.py).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _SYSTEM = ("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr
 _KNOWN = ("/usr/lib/vgpu", "/usr/local/lib", "/usr/local/cuda/lib64", "/usr/lib/wsl/lib", "/usr/lib/nvidia")
 _LDCONFIG_TIMEOUT_S = 5.0
 _LOSERS_CAP = 32
-_CANDIDATES_CAP = 4096  # a stranger's LD_LIBRARY_PATH may be megabytes long
+_CANDIDATES_CAP = 4096  # another user's LD_LIBRARY_PATH may be megabytes long
 
 
 def check(subject: Subject, diagnosis: Diagnosis) -> None:
-    """Fills `libraries` and `listing`, and adds the library-... findings; first of all for libcuda."""
+    """Fills `libraries` and `listing`, and adds the library-... findings, those for libcuda first."""
     administrator = subject.place.as_administrator()
     own = [] if subject.program is None else ask(administrator, _own_paths, subject.program)
     runpath = tuple(directory for kind, directory in own if kind == "RUNPATH")
@@ -58,7 +58,7 @@ def _facts(subject: Subject, wanted: list[list[str]]) -> dict[str, dict[str, Any
 
 
 def _check_askers(subject: Subject, diagnosis: Diagnosis, listing: loader.Listing) -> None:
-    """The same question on behalf of the program's libraries and plugins."""
+    """Check which libcuda and NVML the program's libraries and plugins get when they call dlopen."""
     files = [file for file in listing.libraries.values() if file and not asker.is_systems(file)]
     files += ask(subject.place.as_administrator(), need.python_packages, subject.program)
     for entry in ask(subject.place.as_administrator(), asker.read_paths, files):
@@ -73,13 +73,13 @@ def _check_askers(subject: Subject, diagnosis: Diagnosis, listing: loader.Listin
 
 
 def _describe_present(names: list[list[str]]) -> dict[str, dict[str, Any]]:
-    """In the place: the existing candidates, each once, in their order."""
+    """Runs in the program's place: the descriptions of the existing candidates, in order."""
     files = dict.fromkeys(file for candidates in names for file in candidates[:_CANDIDATES_CAP])
     return {file: describe(file) for file in files if os.path.lexists(file)}
 
 
 def _entry(answer: loader.Answer, why: dict[str, str], known: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """What the JSON says of one name. `why` has the candidates, what comes first for the loader last."""
+    """The JSON entry of one name. `why`: the candidates in reverse order of the loader's search."""
     winner = known.get(answer.file) if answer.file else None
     seen = {winner["real"]} if winner else set()
     tried = {tried.file for tried in answer.tried}
@@ -108,7 +108,7 @@ def _entry(answer: loader.Answer, why: dict[str, str], known: dict[str, dict[str
 def _candidates(
     subject: Subject, answer: loader.Answer, own: list[tuple[str, str]], cache: dict[str, list[str]]
 ) -> list[tuple[str, str]]:
-    """Where else a file of this name may lie, and what would make the loader look there, in its order."""
+    """Where a file of this name may be, and what makes the loader look there, in the loader's order."""
     found = [(tried.file, tried.why) for tried in answer.tried]
     found += [(f"{directory}/{answer.name}", f"{kind} of {subject.program}") for kind, directory in own]
     if subject.environment.get("LD_LIBRARY_PATH"):  # an empty entry is the working directory
@@ -121,7 +121,7 @@ def _candidates(
 
 
 def _own_paths(program: str) -> list[tuple[str, str]]:
-    """In the place: RPATH and RUNPATH of a program."""
+    """Runs in the program's place: RPATH and RUNPATH of a program."""
     try:
         dynamic = read_dynamic(Path(program))
     except (ElfError, OSError):
@@ -133,7 +133,7 @@ def _own_paths(program: str) -> list[tuple[str, str]]:
 
 
 def _loader_cache(subject: Subject) -> dict[str, list[str]]:
-    """The files of the loader's cache there, by name; empty without ldconfig."""
+    """Name to files in the loader's cache of the program's place; empty without ldconfig."""
     try:
         finished = execute(subject.place, ["/sbin/ldconfig", "-p"], {}, timeout_s=_LDCONFIG_TIMEOUT_S)
     except PlaceError:

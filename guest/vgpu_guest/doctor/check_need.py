@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .diagnosis import Diagnosis
     from .subject import Subject
 
-_TIMEOUT_S = 60.0  # a closure with libtorch_cuda and its 5 GB of neighbours
+_TIMEOUT_S = 60.0  # enough for a closure with libtorch_cuda and 5 GB of other libraries
 _CUDA_LIBRARY = re.compile(r"lib(cuda|cudart|nvidia|nvrtc|nvJitLink|cu[a-z]+|nccl|npp)[-\w]*\.so")
 _CUDA_SYMBOL = re.compile(r"(cu|cuda|cublas|cudnn|cufft|curand|cusparse|cusolver|nvml|nvrtc|__cuda)[A-Z_]")
 # The driver function that a function of NVIDIA's runtime requires, where they differ by more than the prefix.
@@ -41,15 +41,15 @@ _DRIVER_OF = {
 _SHARING = frozenset({"cudaMallocManaged", "cuMemAllocManaged"})  # need memory shared with the host
 _DRIVERS = ("libcuda.so", "libnvidia-ml.so")
 _SYSTEM = ("linux-vdso.so.1", "statically linked")
-_NAMES_CAP = 6  # in one line; all are in the JSON
-_OLDEST_CAPABILITY = [7, 5]  # assumed where no endpoint says which devices there are
+_NAMES_CAP = 6  # shown in one line; the JSON has all
+_OLDEST_CAPABILITY = [7, 5]  # assumed if no endpoint reports devices
 
 
 def check(subject: Subject, diagnosis: Diagnosis) -> list[str]:
     """Fills `need`; adds symbol-version, runtime-missing, functions-missing, runtime-too-new and no-device-code.
 
     Returns:
-        The private tables that the program asks for, for the probe to ask for them, too.
+        The private tables that the program uses; the probe asks the library for them.
     """
     if subject.program is None:
         return []
@@ -62,7 +62,7 @@ def check(subject: Subject, diagnosis: Diagnosis) -> list[str]:
     if packages and not machine_code:
         sites = ask(subject.place, python_program.site_names, subject.program, dict(subject.environment))
         if torch_overlay.is_active(subject, sites):
-            packages = [file for file in packages if "/torch/lib/" not in file]  # its kernels are not used
+            packages = [file for file in packages if "/torch/lib/" not in file]  # vgpu-torch replaces their kernels
     files += packages
     if subject.process is not None:
         files += [file for file in subject.process.libraries if not file.endswith(" (deleted)")]
@@ -100,12 +100,12 @@ def judge_tables(diagnosis: Diagnosis) -> None:
 
 
 def judge_listing(subject: Subject, diagnosis: Diagnosis, listing: loader.Listing) -> None:
-    """Adds the loader's own complaints: version tags (L02), names (L03, L05), libraries that are not there."""
+    """Adds the loader's own complaints: version tags (L02), names (L03, L05), missing libraries."""
     missing = [name for name, file in listing.libraries.items() if file is None and name not in _SYSTEM]
     culprits: dict[str, list[str]] = {}
     for name, version, wanted_by in listing.undefined:
         if version in missing or (missing and not version):
-            continue  # the missing name is a whole library: see below
+            continue  # a consequence of a missing library, which is reported below
         if _CUDA_SYMBOL.match(name) or _CUDA_LIBRARY.match(version):
             culprits.setdefault(version or wanted_by, []).append(f"{name}@{version}" if version else name)
     for library, names in culprits.items():
@@ -141,7 +141,7 @@ def _restore(subject: Subject, file: str) -> str:
 
 
 def _provide(name: str) -> tuple[str, str]:
-    """A command that cures it, or advice."""
+    """A command that installs a missing library, or else advice."""
     if name.startswith("libcudart"):
         return "sudo vgpu install --with-cudart auto", ""
     return "", f"install the package that has {name} (cuBLAS and others are NVIDIA's; vgpu brings only the runtime)"
@@ -192,7 +192,7 @@ _SHARE = "run it where vgpud is, over its unix socket; in a virtual machine shar
 
 
 def _judge_channel(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
-    """What this endpoint's channel cannot do (docs/guests.md, Channels)."""
+    """Report calls that this endpoint's channel does not support (docs/guests.md, Channels)."""
     channel = str(diagnosis.endpoint.get("channel", ""))
     if not channel or channel.startswith("shared-memory"):
         return
@@ -214,15 +214,15 @@ def _judge_channel(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
 
 
 def _runtime_lacking(diagnosis: Diagnosis, name: str, table: dict[str, frozenset[str]]) -> frozenset[str]:
-    """Functions of a runtime that return 801: in vgpu's runtime those without a body, in NVIDIA's those whose driver
-    function has none."""
+    """Functions of a runtime that return 801: in vgpu's runtime those not implemented, in NVIDIA's those whose driver
+    function vgpu does not implement."""
     if diagnosis.libraries[name]["kind"] == "ours":
         return table.get(name, frozenset())
     return frozenset(runtime for runtime, driver in _DRIVER_OF.items() if driver in table[DRIVER])
 
 
 def architectures(kinds: Iterable[str]) -> str:
-    """Kinds of device code by what they are, as in "ELF sm_80, sm_90; PTX sm_90"."""
+    """A summary of kinds of device code, as in "ELF sm_80, sm_90; PTX sm_90"."""
     by_kind: dict[str, list[str]] = {}
     for text in kinds:
         kind, _, target = text.rpartition(" ")

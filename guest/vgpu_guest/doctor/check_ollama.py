@@ -22,7 +22,7 @@ def concerns(subject: Subject) -> bool:
 
 
 def check(subject: Subject, diagnosis: Diagnosis) -> None:
-    """Fills `installs`; adds port-owned-by-other, bundle-missing and what is wrong with a bundle."""
+    """Fills `installs`; adds port-owned-by-other, bundle-missing and other faults of a bundle."""
     place = subject.place.as_administrator()
     diagnosis.installs = ask(place, ollama.installs, subject.environment.get("PATH", ""))
     for install in diagnosis.installs:
@@ -47,7 +47,7 @@ def _restart(subject: Subject) -> str:
 
 
 def _judge_backend(subject: Subject, diagnosis: Diagnosis, library: str, backend: str) -> None:
-    """As its runner starts it: the bundle's directories before the service's own path."""
+    """Check a backend with its runner's environment: the bundle's directories precede the service's LD_LIBRARY_PATH."""
     own = subject.environment.get("LD_LIBRARY_PATH", "")
     path = ":".join(filter(None, (library, os.path.dirname(backend), own)))
     runner = replace(subject, program=backend, environment={**subject.environment, "LD_LIBRARY_PATH": path})

@@ -1,4 +1,4 @@
-"""Every preload entry must open: /etc/ld.so.preload, which counts for all programs, and LD_PRELOAD."""
+"""Every preload entry must open: in /etc/ld.so.preload, which applies to all programs, and in LD_PRELOAD."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
 
 
 def removal(line: str, count: int) -> str:
-    """A command that takes one of `count` lines out with the shell's own means: no program need start for it."""
+    """A command that removes one of `count` lines with shell builtins only: other programs may fail to start."""
     if count == 1:
         return f": >{FILE}"
     quoted = shlex.quote(line)
@@ -57,7 +57,7 @@ def _unset(subject: Subject, entry: str, entries: Sequence[str]) -> str:
 
 
 def _system_entries() -> list[dict[str, Any]]:
-    """In the place. The loader takes blanks and colons for separators, and # for a comment."""
+    """Runs in the program's place. The loader treats blanks and colons as separators, and # as a comment."""
     entries: list[dict[str, Any]] = []
     for line in read_text(FILE, _FILE_NBYTES).splitlines():
         for entry in re.split(r"[:\s]+", line.partition("#")[0].strip()):

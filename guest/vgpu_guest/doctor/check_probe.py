@@ -1,4 +1,4 @@
-"""The proof: cuInit in the program's environment, through the very library that the program would get."""
+"""The proof: cuInit in the program's environment, through the same library that the program would load."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check(subject: Subject, diagnosis: Diagnosis, tables: list[str]) -> None:
     if not driver.get("resolved"):
         return
     if driver["kind"] != "ours":
-        return  # calling into another driver proves nothing of the vGPU
+        return  # a call into another driver proves nothing about the vGPU
     try:
         outcome = probe.ask(subject.place, subject.environment, "cuda", driver["resolved"], tables)
     except (PlaceError, probe.NoProbeError) as error:

@@ -1,4 +1,4 @@
-"""Whether a profiler in the program would be given vgpu's libcupti: NVIDIA's shows no kernel over vgpu's driver."""
+"""Whether a profiler in the program would load vgpu's libcupti: NVIDIA's shows no kernels with vgpu's driver."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def check(subject: Subject, diagnosis: Diagnosis) -> None:
-    """Warns, once libcuda is proven to be vgpu's: programs that do not profile are not affected."""
+    """Adds a warning, not a finding, because it concerns only profilers, and only if libcuda is proven to work."""
     library = diagnosis.libraries[DRIVER]["resolved"]
     if not diagnosis.proven or subject.program is None or library is None:
         return
     preloaded = subject.environment.get("LD_PRELOAD", "")
     folder = os.path.join(os.path.dirname(os.path.realpath(str(library))), FOLDER)
     for soname, theirs in find_profilers(str(subject.program), subject.environment).items():
-        part = f"/{FOLDER}/{FOLDERS[soname]}/{soname}"  # vgpu's own, in any folder
+        part = f"/{FOLDER}/{FOLDERS[soname]}/{soname}"  # path of vgpu's libcupti in any vgpu folder
         ours = f"{folder}/{FOLDERS[soname]}/{soname}"
         if theirs is None or str(theirs).endswith(part) or part in preloaded or not os.path.exists(ours):
             continue

@@ -33,7 +33,7 @@ def check(subject: Subject, diagnosis: Diagnosis) -> bool:
         diagnosis.add("program-wrong-class", f"{file} is {words(facts['file'])}", advice=f"file {file}")
         return False
     if facts["is_static"] and os.path.basename(subject.program) in SHELLS and subject.arguments:
-        subject.program = None  # as busybox's shell: what its script starts need not be static
+        subject.program = None  # for example busybox's shell: its script may start dynamic programs
         return True
     if facts["is_static"] and (facts["file"].get("is_fixed") or facts["is_pie"] or subject.kind != "file"):
         diagnosis.add("program-static", f"{file} is linked statically", advice="rebuild it without -static")
@@ -73,7 +73,7 @@ def _check_confinement(subject: Subject, diagnosis: Diagnosis) -> None:
 
 
 def _facts(program: str) -> dict[str, Any]:
-    """In the place."""
+    """Runs in the program's place: facts about a program."""
     dynamic = dynamic_of(program)
     try:
         mode = os.stat(program).st_mode

@@ -1,7 +1,7 @@
-"""Packages of a Python program whose kernels cannot run on this endpoint's devices, and what mends those that can.
+"""Packages of a Python program whose kernels do not run on this endpoint's devices, and how to make them run.
 
-Where machine code is not executed (the simulator), a package works only by PTX: that of its own files, or that which it
-makes at run time. What each of these packages does was tried (tests/clients).
+If the endpoint does not execute machine code (the simulator), a package works only with PTX: either in its files, or
+generated at run time. The behaviour of each of these packages was found by tests (tests/clients).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from .subject import Subject
 
 _TIMEOUT_S = 60.0
-_NEWEST_KNOWN = [12, 1]  # architectures above it are known to no compiler: the simulator's `forward` device
-_LIBRARIES = "nvidia/*/lib/lib*.so.*"  # NVIDIA's packages, in an interpreter's folder
-_OPEN_LIBRARIES = frozenset({"cupy", "jax", "tensorflow", "torch"})  # they open such libraries by themselves
+_NEWEST_KNOWN = [12, 1]  # no compiler knows newer architectures, such as the simulator's `forward` device
+_LIBRARIES = "nvidia/*/lib/lib*.so.*"  # libraries of NVIDIA's packages in a folder of Python packages
+_OPEN_LIBRARIES = frozenset({"cupy", "jax", "tensorflow", "torch"})  # packages that open such libraries
 _NAMES_CAP = 6
 
 
@@ -32,11 +32,11 @@ _NAMES_CAP = 6
 class Compiler:
     """A package that compiles at run time.
 
-    `variables` make it emit PTX, `forward` those on a device that compilers do not know. `run` are some of those that
-    `vgpu run` sets for it, with stand-ins beside vgpu's files. `installed` is a package beside it without which it
-    emits PTX; `in_front` is what `vgpu run` preloads before NVIDIA's compiler, for the same. `source` is a line of the
-    program by which it does. `driver`: a device that compilers do not know gets PTX where its driver is not older than
-    this.
+    `variables` make the package emit PTX; `forward` does so for a device that compilers do not know. `run` and
+    `run_forward` name variables that `vgpu run` sets to stand-ins beside vgpu's files, for the same purpose. If the
+    files `installed` are absent, the package emits PTX. `in_front` is the library that `vgpu run` preloads before
+    NVIDIA's compiler. `source`: a program that contains this word makes the package emit PTX. `driver`: from this
+    driver version on, the package emits PTX for a device that compilers do not know.
     """
 
     variables: tuple[tuple[str, str], ...] = ()
@@ -52,7 +52,7 @@ class Compiler:
 
 _PTX = ("CUPY_COMPILE_WITH_PTX", "1")
 _COMPILERS = {
-    # With the first alone CuPy's sums are wrong where CUB's kernels are machine code: it passes over error 209.
+    # Both variables: with CUB's kernels, which are machine code, CuPy's sums are wrong because CuPy ignores error 209.
     "cupy": Compiler(variables=(_PTX, ("CUPY_ACCELERATORS", "")), forward=(_PTX,), in_front="libnvrtc"),
     "numba": Compiler(
         forward=(("NUMBA_FORCE_CUDA_CC", "8.9"),),
@@ -77,7 +77,7 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
     if subject.program is None or not python_program.is_python(subject.program):
         return
     first = subject.process.arguments[0] if subject.process is not None and subject.process.arguments else ""
-    program = first if os.path.isabs(first) else subject.program  # a virtual environment's is a link to another
+    program = first if os.path.isabs(first) else subject.program  # a virtual environment's python is a link
     arguments, environment = list(subject.arguments), dict(subject.environment)
     found: dict[str, Any] = ask(subject.place, python_program.examine, program, arguments, environment)
     diagnosis.need["python"] = {key: found[key] for key in ("kind", "script", "imports")}
@@ -116,8 +116,8 @@ def _judge_device_files(subject: Subject, diagnosis: Diagnosis, sites: list[str]
 
 
 def _device_files(sites: list[str]) -> list[str]:
-    """In the place: what JAX looks for; nothing where vgpu's plug-in for JAX is beside it (`vgpu run`), or JAX does not
-    look."""
+    """Runs in the program's place: the device files that JAX looks for; none if vgpu's plug-in for JAX is installed
+    (`vgpu run`) or this JAX looks for none."""
     for site in map(Path, sites):
         for points in site.glob("vgpu*/entry_points.txt"):
             if "[jax_plugins]" in points.read_text(errors="replace"):
@@ -198,7 +198,7 @@ def _judge_files(
 
 
 def _judge_libraries(subject: Subject, diagnosis: Diagnosis, sites: list[str], capability: list[int]) -> None:
-    """Of NVIDIA's libraries beside the packages: what opens one without PTX fails only where it uses it."""
+    """Warn of NVIDIA's libraries that have no PTX; the program fails only if it uses a kernel of one."""
     libraries = ask(subject.place, _glob, sites, _LIBRARIES)
     if useless := _useless(subject, diagnosis, "NVIDIA", libraries, capability):
         device = f"compute capability {capability[0]}.{capability[1]} (simulator)"
@@ -211,7 +211,7 @@ def _judge_libraries(subject: Subject, diagnosis: Diagnosis, sites: list[str], c
 def _useless(
     subject: Subject, diagnosis: Diagnosis, whose: str, libraries: list[str], capability: list[int]
 ) -> list[str]:
-    """Names of the files that have device code, and none that a simulated device can run."""
+    """Names of the files whose device code contains nothing that a simulated device can run."""
     place = subject.place.as_administrator()
     found: list[str] = []
     for start in range(0, len(libraries), need.FILES_CAP):

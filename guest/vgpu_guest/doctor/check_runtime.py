@@ -1,4 +1,4 @@
-"""Whether the CUDA runtime that the program binds reaches the vGPU: opened where the program stands, and asked."""
+"""Whether the program's CUDA runtime reaches the vGPU: the probe opens it in the program's place and calls it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def check(subject: Subject, diagnosis: Diagnosis) -> None:
-    """Adds runtime-foreign, once libcuda itself is proven: for the runtimes that the program needs, or, where any
-    program is meant, for those that it would find and that are neither NVIDIA's nor vgpu's."""
+    """Adds runtime-foreign if libcuda is proven to work but a runtime does not: one that the program needs, or, if the
+    subject is any program, one that it would find and that is neither NVIDIA's nor vgpu's."""
     if not diagnosis.proven:
         return
     needed = diagnosis.listing.libraries if diagnosis.listing is not None else {}

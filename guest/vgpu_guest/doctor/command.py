@@ -90,7 +90,7 @@ def _watch(service: str, root: str, timeout_s: float) -> None:
 
 
 def read_log(file: IO[bytes]) -> Diagnosis:
-    """A diagnosis from a log alone."""
+    """The diagnosis that a log gives, without a subject."""
     diagnosis = Diagnosis()
     for match in matches(file):
         diagnosis.add(match.kind, f"{match.cause} (line {match.number})")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Finding:
-    """A fault: its kind is a key of VERDICTS, `text` what was seen.
+    """A fault: `kind` is a key of VERDICTS, `text` says what was observed.
 
     `mend` is the command that repairs it; `advice` describes what to do if no command can.
     """
@@ -28,22 +28,22 @@ class Finding:
 
 @dataclass
 class Diagnosis:
-    """Filled by the checks, in any order."""
+    """The results of all checks, which may run in any order."""
 
     subject: Subject | None = None
     findings: list[Finding] = field(default_factory=list)
     evidence: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)  # true, but not in the way of reaching the vGPU
+    warnings: list[str] = field(default_factory=list)  # facts that do not prevent the program from reaching the vGPU
     libraries: dict[str, Any] = field(default_factory=dict)
     endpoint: dict[str, Any] = field(default_factory=dict)
     probe: dict[str, Any] = field(default_factory=dict)
     need: dict[str, Any] = field(default_factory=dict)
-    listing: Listing | None = None  # the loader's, of the program
-    installs: list[dict[str, Any]] = field(default_factory=list)  # of Ollama
+    listing: Listing | None = None  # the loader's answer for the program
+    installs: list[dict[str, Any]] = field(default_factory=list)  # Ollama installations
     proven: bool = False  # a real cuInit in the program's environment returned 0 and showed a device
 
     def add(self, kind: str, text: str, mend: str = "", advice: str = "") -> None:
-        """Add a fault; `mend` and `advice` default to the table's. A repeated fault is listed once."""
+        """Add a fault; `mend` and `advice` default to those in VERDICTS. A repeated fault is listed once."""
         if not mend and not advice:
             mend, advice = VERDICTS[kind].mend, VERDICTS[kind].advice
         if "sudo vgpu " in mend:
@@ -54,7 +54,7 @@ class Diagnosis:
 
     @property
     def finding(self) -> Finding:
-        """The verdict: the earliest cause of the table. Without a proof it is never "ok"."""
+        """The fault that comes first in VERDICTS. Without faults it is "ok" only if the probe succeeded."""
         if self.findings:
             return min(self.findings, key=lambda finding: ORDER[finding.kind])
         if self.proven:
@@ -63,17 +63,17 @@ class Diagnosis:
 
     @property
     def verdict(self) -> Verdict:
-        """The table's entry for it."""
+        """The entry of `finding` in VERDICTS."""
         return VERDICTS[self.finding.kind]
 
     @property
     def others(self) -> list[Finding]:
-        """The other faults, in the table's order."""
+        """The other faults, in the order of VERDICTS."""
         first = self.finding
         return sorted((f for f in self.findings if f is not first), key=lambda finding: ORDER[finding.kind])
 
     def as_json(self) -> dict[str, Any]:
-        """The stable form: `schema` rises when a key changes its meaning; new keys may come without."""
+        """The stable JSON form: `schema` increases when a key changes its meaning, not when keys are added."""
         first = self.finding
         subject = self.subject
         return {

@@ -22,8 +22,8 @@ _DEVICES = "/sys/bus/pci/devices"
 def find(environment: Mapping[str, str]) -> dict[str, Any]:
     """In the program's place: `url` and `source` of its endpoint ("" when none), `token` and `shared_memory`.
 
-    `configuration` says what became of the configuration file: read, absent, or why it could not be read; `problems`
-    are its lines that count for nothing.
+    `configuration`: "read", "absent", or why the configuration file could not be read; `problems` are the lines of the
+    file that the libraries ignore.
     """
     path = environment.get("VGPU_GUEST_CONF", CONFIGURATION)
     found: dict[str, Any] = {"url": "", "source": "", "token": "", "shared_memory": "", "problems": []}
@@ -51,9 +51,9 @@ def find(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def stub_devices() -> list[str]:
-    """PCI addresses of the stubs that a virtual machine is given (shim/connect/vgs_stub.c), none without sysfs.
+    """PCI addresses of the stubs in a virtual machine (shim/connect/vgs_stub.c); none without sysfs.
 
-    A stub is NVIDIA's, of a display class, and has no driver.
+    A stub has NVIDIA's vendor id and a display class, and no driver is bound to it.
     """
     try:
         names = sorted(os.listdir(_DEVICES))

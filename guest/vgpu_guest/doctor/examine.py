@@ -1,4 +1,4 @@
-"""The order of the checks. Each adds what it finds; a place that cannot be entered is itself a finding."""
+"""The order of the checks. Each check adds findings; a place that cannot be entered is itself a finding."""
 
 from __future__ import annotations
 

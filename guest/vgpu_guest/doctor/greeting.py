@@ -1,6 +1,6 @@
-"""Saying hello to vgpud as a guest library does (protocol/wire.md), and measuring the way there.
+"""Saying hello to vgpud as a guest library does (protocol/wire.md), and measuring the connection.
 
-Runs in the program's place, with its rights. Every wait has a deadline, every frame a cap.
+Runs in the program's place, as its user. Every wait has a deadline, every frame a maximum size.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ try:
 except ImportError:  # optional dependency: without it only reachability is checked
     msgpack = None
 
-CONNECT_TIMEOUT_S = 1.0  # the library's own
+CONNECT_TIMEOUT_S = 1.0  # the guest library's value
 ANSWER_TIMEOUT_S = 5.0
 PROTOCOL_VERSION = 1
-LOCAL_FEATURES, REMOTE_FEATURES = ("pinned-fd", "ring"), ("region",)  # features of the channel; none is used here
+LOCAL_FEATURES, REMOTE_FEATURES = ("pinned-fd", "ring"), ("region",)  # offered; the doctor uses none of them
 _STUBS_CAP = 64
 _FRAME_NBYTES = 4 << 20
 _PINGS = 20
@@ -42,8 +42,8 @@ class GreetingError(Exception):
 def greet(url: str, token: str, measure: bool) -> dict[str, Any]:
     """What vgpud answers: `failure` and `text`, or `version`, `features`, `inventory`, and the measurements.
 
-    `round_trip_us` is the median of pings; `upload_bytes_per_s` what pings with ballast reach: the control channel's,
-    so a lower bound for the data's. `local` is our address of the connection.
+    `round_trip_us` is the median of pings; `upload_bytes_per_s` is the rate of pings with ballast on the control
+    channel, a lower bound for the data channel. `local` is the connection's address on this side.
     """
     try:
         return _greet(url, token, measure)
@@ -87,7 +87,7 @@ def _greet(url: str, token: str, measure: bool) -> dict[str, Any]:
 
 
 def _connect(endpoint: Endpoint) -> socket.socket:
-    """Connect to the first address that answers, or raise the last one's failure."""
+    """Connect to the first address that answers, or raise the error of the last address."""
     try:
         found = addresses(endpoint)
     except EndpointError as error:
@@ -135,7 +135,7 @@ def _connect_to(family: int, address: Any, url: str) -> socket.socket:
 
 
 def _ask_for_port(sock: socket.socket, port: int) -> None:
-    """A VM's monitor answers `OK` and a port of its own, or hangs up."""
+    """Ask a VM's monitor for a port. It answers `OK` and a port number of its own, or closes the connection."""
     sock.sendall(f"CONNECT {port}\n".encode())
     deadline, line = time.monotonic() + ANSWER_TIMEOUT_S, b""
     while not line.endswith(b"\n") and len(line) < 32:
@@ -204,7 +204,7 @@ def _measure(sock: socket.socket, answer: dict[str, Any]) -> None:
     start = time.perf_counter()
     sent = 0
     while sent < _BULK_PINGS and time.perf_counter() - start < _BULK_TIMEOUT_S:
-        _ask(sock, {"type": "ping", "ballast": ballast}, "pong")  # keys it does not know it ignores
+        _ask(sock, {"type": "ping", "ballast": ballast}, "pong")  # vgpud ignores the unknown key `ballast`
         sent += 1
     answer["upload_bytes_per_s"] = sent * _BULK_NBYTES / (time.perf_counter() - start)
 

@@ -1,4 +1,4 @@
-"""Turns an endpoint's wrong answer into one finding, with who can correct it and where."""
+"""Turns an endpoint's failure into one finding, with a command or advice to correct it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .diagnosis import Diagnosis
     from .subject import Subject
 
-PORT = 7070  # of every example in vgpu's documentation
+PORT = 7070  # port in all examples of vgpu's documentation
 _TOKEN_NBYTES_MIN = 16  # daemon/vgpud/config.py
 _NOT_PERMITTED = 800
 
@@ -27,7 +27,7 @@ def judge(subject: Subject, diagnosis: Diagnosis, answer: dict[str, Any], found:
     """Adds one of the endpoint-... and token-... findings."""
     kind, text = answer["failure"], f"{answer['text']} (from {found['source']})"
     path = found["url"][5:] if found["url"].startswith("unix:") else ""
-    # What is no socket may not even be written to by an ordinary user: then connect(2) says "permission denied".
+    # Is the path no socket? For a file that the user may not write, connect(2) reports "permission denied" instead.
     if kind in ("endpoint-denied", "endpoint-stale") and path and (what := ask(subject.place, _what_is, path)):
         advice = "name vgpud's socket: its configuration has it under `listen`"
         diagnosis.add("endpoint-invalid", f"{found['url']}: {path} is {what}, not a socket", advice=advice)
@@ -58,7 +58,7 @@ def _add_token(diagnosis: Diagnosis, found: dict[str, Any], token: str) -> None:
 
 
 def _what_is(path: str) -> str:
-    """In the place: the kind of file at a path that is not a socket, "" if it is one."""
+    """Runs in the program's place: the kind of file at a path, "" for a socket or a missing file."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -68,7 +68,7 @@ def _what_is(path: str) -> str:
 
 
 def _start(subject: Subject, url: str, path: str) -> tuple[str, str]:
-    """How vgpud is started: by its unit where this machine is its host and has one."""
+    """Command and advice to start vgpud: by its unit if the endpoint is a local socket and a unit exists."""
     if path and not subject.place.is_foreign:
         units = [
             name for name in ("vgpud.socket", "vgpud.service") if ask(subject.place.as_administrator(), _has, name)
@@ -114,8 +114,8 @@ def _add_invalid(subject: Subject, diagnosis: Diagnosis, text: str, found: dict[
 
 
 def guess(url: str) -> str:
-    """The endpoint that a wrong text was probably meant to be: a path without scheme, an address without port. "" if
-    none.
+    """The endpoint that was probably meant by an invalid text, such as a path without scheme or an address without
+    port; "" if none.
     """
     guesses: list[str] = []
     url = url.strip()

@@ -1,4 +1,4 @@
-"""What follows from the files that the loader names: the library-... findings, each with the command that cures it."""
+"""Findings about the files that the loader names: the library-... findings, each with the command that repairs it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FILE_NBYTES = 1 << 20
 
 
 def judge(subject: Subject, diagnosis: Diagnosis) -> None:
-    """Every name of the driver and of NVML; then what a running process has mapped."""
+    """Judge the files of every name of libcuda and NVML, then the libraries that a running process has mapped."""
     ours = our_directory(subject, diagnosis)
     for name in (DRIVER, NVML, *DEVELOPMENT):
         _judge_name(subject, diagnosis, name, ours)
@@ -35,8 +35,8 @@ def judge(subject: Subject, diagnosis: Diagnosis) -> None:
 
 
 def our_directory(subject: Subject, diagnosis: Diagnosis) -> str | None:
-    """The folder of vgpu's libraries in that place: the one that the loader finds, else the installed one, else this
-    Python package's."""
+    """The folder of vgpu's libraries in the program's place: that which the loader finds, else another candidate or the
+    installed one, else that of this Python package."""
     entry = diagnosis.libraries.get(DRIVER, {})
     if entry.get("kind") == "ours":
         return os.path.dirname(str(entry["resolved"]))
@@ -51,7 +51,7 @@ def our_directory(subject: Subject, diagnosis: Diagnosis) -> str | None:
 
 
 def judge_asker(subject: Subject, diagnosis: Diagnosis, name: str, file: str, fact: dict[str, Any], way: str) -> None:
-    """What one of the program's libraries gets when it opens `name` itself."""
+    """Judge the file that one of the program's libraries gets when it opens `name` itself."""
     if fact["kind"] == "ours":
         return
     text = f"{file} opens {name} and gets {fact['file']} ({words(fact)}), by its {way}"
@@ -106,7 +106,7 @@ def _judge_missing(subject: Subject, diagnosis: Diagnosis, entry: dict[str, Any]
             _add_denied(subject, diagnosis, loser)
         elif loser["kind"] == "dead-link":
             command = _remove_or_repair(subject, file)
-            if command.startswith("sudo rm"):  # the loader skips the file: another library is missing
+            if command.startswith("sudo rm"):  # the loader only skips the dead link: a usable file is missing
                 command = _put_first(subject, ours, {"why": "", "resolved": ""}).mend
             diagnosis.add("library-dead-link", f"{file} is {loser['words']}", command)
         elif loser["kind"] == "wrong-class":
@@ -145,13 +145,13 @@ def _add_denied(subject: Subject, diagnosis: Diagnosis, loser: dict[str, Any]) -
 
 
 def service_command(subject: Subject) -> str:
-    """Give a service the libraries, and restart it."""
+    """A command that gives a service the libraries, and restarts it."""
     word = subject.label.removesuffix(".service")
     return f"sudo vgpu install --service {word} && {mend.restart(subject.label)}"
 
 
 def _put_first(subject: Subject, ours: str | None, entry: dict[str, Any]) -> Obstacle:
-    """Why another file comes before vgpu's, as far as known, and the command that changes it."""
+    """Why another file comes before vgpu's, "" if unknown, and the command that changes it."""
     why = entry["why"]
     if why == "preloaded":
         return Obstacle("LD_PRELOAD names it", unset_preload(subject, str(entry["resolved"])))
@@ -170,7 +170,7 @@ def _put_first(subject: Subject, ours: str | None, entry: dict[str, Any]) -> Obs
 
 
 def _obstacle(winner: str) -> list[str]:
-    """In the place."""
+    """Runs in the program's place: why vgpu's folder does not come first, and the command (loader_conf.py)."""
 
     def names(folder: str) -> list[str]:
         try:
@@ -185,7 +185,7 @@ def _obstacle(winner: str) -> list[str]:
 
 
 def unset_preload(subject: Subject, file: str) -> str:
-    """Remove the entry of LD_PRELOAD, or the line of /etc/ld.so.preload, that names a file."""
+    """A command that removes the entry of LD_PRELOAD, or the line of /etc/ld.so.preload, that names a file."""
     value = subject.environment.get("LD_PRELOAD", "")
     entry = next((e for e in value.replace(" ", ":").split(":") if e and file.endswith(os.path.basename(e))), "")
     if not entry:
@@ -195,7 +195,7 @@ def unset_preload(subject: Subject, file: str) -> str:
 
 
 def _path_command(subject: Subject, ours: str | None) -> str:
-    """Our folder first in LD_LIBRARY_PATH."""
+    """A command that puts vgpu's folder first in LD_LIBRARY_PATH."""
     folder = ours or str(INSTALLED)
     rest = [e for e in subject.environment.get("LD_LIBRARY_PATH", "").split(":") if e != folder]
     if subject.unit is not None:
@@ -217,7 +217,7 @@ def _remove_or_repair(subject: Subject, file: str) -> str:
 
 
 def _is_installed(file: str) -> bool:
-    """In the place: whether the manifest has a path."""
+    """Runs in the program's place: whether the manifest contains a path."""
     try:
         with Tree(Path("/")) as tree:
             manifest = load_manifest(tree)
@@ -227,7 +227,7 @@ def _is_installed(file: str) -> bool:
 
 
 def _judge_mapped(subject: Subject, diagnosis: Diagnosis) -> None:
-    """The libraries that a running process has mapped, which may differ from those that a new one would get."""
+    """Judge the libraries that a running process has mapped, which may differ from those that a new process gets."""
     if subject.process is None:
         return
     for stem, name in (("libcuda.so", DRIVER), ("libnvidia-ml.so", NVML)):

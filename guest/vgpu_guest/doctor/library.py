@@ -23,7 +23,7 @@ _RELEASE = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
 def describe(file: str) -> dict[str, Any]:
     """Facts of a file. `kind`: missing, dead-link, denied, wrong-class, no-library, ours, nvidia, stub, other.
 
-    `real` is the file behind all links, `release` the version in its name, `protocol` the version in vgpu's mark.
+    `real` is the file behind all links, `release` the version in its name, `protocol` that in vgpu's mark.
     """
     facts: dict[str, Any] = {"file": file, "real": os.path.realpath(file), "kind": "other", "soname": ""}
     if not os.path.exists(file):
@@ -47,7 +47,7 @@ def describe(file: str) -> dict[str, Any]:
         bits = {b"\x01": "32-bit", b"\x02": "64-bit"}.get(head[4:5], "damaged")
         facts["kind"], facts["reason"] = "wrong-class", f"{bits}, machine {machine}; x86-64 is 62"
         return facts
-    facts["is_fixed"] = struct.unpack_from("<H", head, 16)[0] == 2  # ET_EXEC: a program, and at one address only
+    facts["is_fixed"] = struct.unpack_from("<H", head, 16)[0] == 2  # ET_EXEC: a program with a fixed address
     try:
         dynamic = read_dynamic(Path(file))
     except (ElfError, OSError) as error:
@@ -67,14 +67,14 @@ def describe(file: str) -> dict[str, Any]:
 
 
 def _has_sections(data: bytes) -> bool:
-    """Whether the table at the library's end exists: vgpu's build keeps it, and a truncated or zeroed copy lacks it."""
+    """Whether the section table at the end exists: vgpu's libraries have it, a truncated or zeroed copy does not."""
     (at,) = struct.unpack_from("<Q", data, 40)
     nbytes, count = struct.unpack_from("<HH", data, 58)
     return bool(at and count and nbytes) and any(data[at : at + nbytes * count]) and len(data) >= at + nbytes * count
 
 
 def words(facts: dict[str, Any]) -> str:
-    """A file's facts for people."""
+    """A file's kind in words, for messages."""
     release = f" of release {facts['release']}" if facts.get("release") else ""
     return {
         "missing": "not there",
@@ -90,12 +90,12 @@ def words(facts: dict[str, Any]) -> str:
 
 
 def describe_all(files: list[str]) -> list[dict[str, Any]]:
-    """`describe` of each, in order."""
+    """`describe` of each file, in order."""
     return [describe(file) for file in files]
 
 
 def may_read(files: list[str]) -> list[bool]:
-    """Whether the calling user may open each."""
+    """For each file whether the calling user may open it."""
     answers = []
     for file in files:
         try:
@@ -107,7 +107,7 @@ def may_read(files: list[str]) -> list[bool]:
 
 
 def obstacle(file: str) -> str:
-    """The first directory or file on the way to `file` whose mode bits keep others out; "" if none does."""
+    """The first directory or file on the path of `file` whose mode bits deny access to others; "" if none does."""
     path = Path(os.path.realpath(file))
     for part in [*path.parents[::-1], path]:
         try:

@@ -1,8 +1,8 @@
-"""Asking the dynamic loader itself which file a name is: ld.so --list, with the program's own environment.
+"""Ask the dynamic loader itself which file it takes for a name: ld.so --list, with the program's own environment.
 
-The program is not started. The names it would dlopen are requested by a generated library that needs exactly one name,
-preloaded before it: then the program's RPATH counts as in its own dlopen (ld.so(8)), and its RUNPATH is copied, since
-that of the file that calls dlopen applies.
+The program is not started. For a name that it would dlopen, a generated library that needs just this name is preloaded.
+The program's RPATH then applies as in its own dlopen (ld.so(8)); its RUNPATH, which applies only to the file that calls
+dlopen, is copied into the generated library.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LOADER = "/lib64/ld-linux-x86-64.so.2"
 _TIMEOUT_S = 20.0
 _LIBC = "libc.so.6"
-_NOTHING_NEEDED = "statically linked"  # what ld.so says of a file without DT_NEEDED
+_NOTHING_NEEDED = "statically linked"  # ld.so's output for a file without DT_NEEDED
 _LISTED = re.compile(r"^\t(?P<name>\S.*?)(?: => (?P<file>.+?))?(?: \(0x[0-9a-f]+\))?$")
 _TRYING = re.compile(r"^\s*\d+:\s+trying file=(.*)$")
 _FINDING = re.compile(r"^\s*\d+:\s+find library=(.*) \[\d+\]; searching$")
@@ -36,7 +36,7 @@ _ERROR = re.compile(r"error while loading shared libraries: (.*)$")
 
 @dataclass(frozen=True)
 class Tried:
-    """One file the loader looked for, and what made it look there."""
+    """One file that the loader tried to open, and which search path led to it."""
 
     file: str
     why: str
@@ -46,7 +46,7 @@ class Tried:
 class Answer:
     """The loader's answer for one name.
 
-    `file` is None when it finds none; `error` is its own text. `tried` ends with the winner, if there is one.
+    `file` is None if the loader finds none; `error` is the loader's message. `tried` ends with the file found, if any.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Answer:
 
     @property
     def why(self) -> str:
-        """What made the loader look where it found the file."""
+        """The search path that led the loader to the file, or "preloaded"."""
         return "preloaded" if self.preloaded else self.tried[-1].why if self.tried else ""
 
 
@@ -66,21 +66,21 @@ class Listing:
     """The loader's answer for a whole program: its libraries and error messages."""
 
     libraries: dict[str, str | None] = field(default_factory=dict)
-    undefined: list[tuple[str, str, str]] = field(default_factory=list)  # symbol, version, file that wants it
-    complaints: list[str] = field(default_factory=list)  # version tags
-    refused_preloads: list[tuple[str, str, str]] = field(default_factory=list)  # entry, where from, reason
+    undefined: list[tuple[str, str, str]] = field(default_factory=list)  # symbol, version, file that needs it
+    complaints: list[str] = field(default_factory=list)  # messages about version tags
+    refused_preloads: list[tuple[str, str, str]] = field(default_factory=list)  # entry, its source, reason
     error: str = ""
     tried: dict[str, list[Tried]] = field(default_factory=dict)
 
 
 def list_program(place: Place, environment: Mapping[str, str], program: str) -> Listing:
-    """All that the loader would do for a program or library, without running it; relocations are checked, too."""
-    # --list never checks relocations, the variable does (as ldd -r); neither runs anything, nor an IFUNC's resolver.
+    """What the loader would load for a program or library, without running it; relocations are checked as well."""
+    # --list never checks relocations; LD_WARN does, as ldd -r. Neither runs any code, not even IFUNC resolvers.
     extra = {"LD_TRACE_LOADED_OBJECTS": "1", "LD_WARN": "yes", "LD_BIND_NOW": "1"}
     listing = _read(place, _run(place, environment, [program], extra=extra))
     if _NOTHING_NEEDED not in listing.libraries:
         return listing
-    # Such a library is not looked into further, unless another needs it.
+    # ld.so examines a file without DT_NEEDED only if another file needs it.
     descriptor = _question(program, ())
     try:
         return _read(place, _run(place, environment, [CARRIED], descriptor, extra))
@@ -95,7 +95,7 @@ def preloaded(place: Place, environment: Mapping[str, str]) -> list[str]:
         libraries = _read(place, _run(place, environment, ["--list", CARRIED], descriptor)).libraries
     finally:
         os.close(descriptor)
-    before = list(libraries)[: list(libraries).index(_LIBC)] if _LIBC in libraries else []  # breadth first
+    before = list(libraries)[: list(libraries).index(_LIBC)] if _LIBC in libraries else []  # preloaded files come first
     return [file for name in before if (file := libraries[name])]
 
 
@@ -107,9 +107,9 @@ def find(
     runpath: tuple[str, ...] = (),
     rpath: tuple[str, ...] = (),
 ) -> Answer:
-    """Which file `name` is for a program that opens it by name; without a program, for one that has no RPATH.
+    """Which file a program gets when it opens `name`; if `program` is None, a program without RPATH.
 
-    `runpath` and `rpath` are those of the file that calls dlopen, each directory as it is; the program's own RPATH is
+    `runpath` and `rpath` are those of the file that calls dlopen, with $ORIGIN expanded; the program's own RPATH is
     known to the loader.
     """
     descriptor = _question(name, runpath, rpath)
@@ -129,7 +129,7 @@ def find(
     if listed is not None:
         answer.file = listed
     elif name not in listing.libraries and not listing.error:
-        # Not searched for: a preloaded file already has this name.
+        # The loader did not search: a preloaded file already has this name.
         answer.file = next((f for n, f in listing.libraries.items() if f and ask(place, _soname, f) == name), None)
         answer.preloaded = answer.file is not None
     if answer.file is None:
@@ -140,8 +140,8 @@ def find(
 def _despite(
     place: Place, environment: Mapping[str, str], listing: Listing, name: str, runpath: tuple[str, ...]
 ) -> Answer:
-    """The answer if the loader stops because the program lacks another library. If it gave up before it came to `name`,
-    it is asked without the program."""
+    """The answer if the loader stops because the program needs another library that is missing. If it stopped before it
+    searched `name`, the loader is asked again without the program."""
     tried = listing.tried.get(name, [])
     if not tried:
         return find(place, environment, None, name, runpath)
@@ -159,7 +159,7 @@ def _soname(file: str) -> str:
 
 
 def dynamic_of(program: str) -> Dynamic | None:
-    """Its dynamic section, None where it is no 64-bit ELF file or cannot be read; asked in the program's place."""
+    """Runs in the program's place: its dynamic section; None if the file is no 64-bit ELF file or unreadable."""
     try:
         return read_dynamic(Path(program))
     except (ElfError, OSError):
@@ -179,7 +179,7 @@ def _run(
     own.pop("LD_DEBUG", None)
     command = [LOADER, *arguments]
     finished = execute(place, command, {**own, "LD_DEBUG": "libs"}, timeout_s=_TIMEOUT_S, carried=descriptor)
-    if finished.code == -signal.SIGXFSZ:  # thousands of directories: ask again without the log of each one
+    if finished.code == -signal.SIGXFSZ:  # the log of thousands of directories is too long: run again without it
         finished = execute(place, command, own, timeout_s=_TIMEOUT_S, carried=descriptor)
     if finished.code is None:
         raise PlaceError(f"{LOADER} did not answer within {_TIMEOUT_S:g} s")
@@ -219,12 +219,12 @@ def _read(place: Place, finished: Finished) -> Listing:
 
 
 def _absolute(place: Place, file: str) -> str:
-    """A file as the loader names it, which relative and empty entries of a path make relative."""
+    """The absolute path of a file named by the loader; relative and empty search path entries give relative names."""
     return file if file.startswith("/") else os.path.normpath(os.path.join(place.cwd, file))
 
 
 def _question(name: str, runpath: tuple[str, ...], rpath: tuple[str, ...] = ()) -> int:
-    """A library in memory that needs `name`; its descriptor."""
+    """The descriptor of a memory file with a library that needs `name`."""
     descriptor = os.memfd_create("vgpu-doctor", 0)
     os.write(descriptor, needing(name, runpath, rpath))
     return descriptor
@@ -259,6 +259,6 @@ def needing(name: str, runpath: tuple[str, ...] = (), rpath: tuple[str, ...] = (
 
 
 def directories(answer: Answer) -> Iterator[str]:
-    """The folders that the loader searched, each once, without the variants for kinds of processors."""
+    """The folders that the loader searched, each once, without subfolders for processor variants (glibc-hwcaps)."""
     seen = dict.fromkeys(os.path.dirname(tried.file) for tried in answer.tried)
     return (d for d in seen if "glibc-hwcaps" not in d and "/tls" not in d)

@@ -17,7 +17,7 @@ _LINES_CAP = 1_000_000
 
 @dataclass(frozen=True)
 class Pattern:
-    """A line that tells a cause: `kind` is a verdict, `cause` the sentence for it."""
+    """A log line that shows a cause: `kind` is a verdict, `cause` describes the cause."""
 
     kind: str
     regex: re.Pattern[str]

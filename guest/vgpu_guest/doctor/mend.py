@@ -1,6 +1,6 @@
-"""Commands that each repair one cause: for a shell if the shell's environment is at fault, for a unit by a drop-in of
-its own. Each can be pasted unchanged, repairs that cause, and changes nothing else. What no command can repair is
-printed as advice.
+"""Commands that each repair one cause: in a shell if the shell's environment is at fault, in a unit by a drop-in with
+one setting. Each command can be pasted unchanged and changes nothing else. For causes that no command can repair, the
+doctor prints advice.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _SUDO_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # s
 
 
 def vgpu() -> str:
-    """The name by which a shell, and sudo in it, finds this program: its path unless it is in a folder of the
-    system.
+    """The name by which a shell and sudo find this program: `vgpu` if it is in a folder of sudo's path, otherwise the
+    program's path.
     """
     if shutil.which("vgpu", path=_SUDO_PATH):
         return "vgpu"
@@ -29,10 +29,10 @@ def vgpu() -> str:
 
 
 def set_in_unit(unit: Unit, setting: str, value: str, name: str = "") -> str:
-    """A drop-in with one line, and the restart that makes it count.
+    """A command that writes a drop-in with one setting, and restarts the unit.
 
     Args:
-        name: of the drop-in's file; the setting's by default. It sorts after the drop-in of `vgpu install`.
+        name: part of the drop-in's file name; `setting` by default. The file sorts after the drop-in of `vgpu install`.
     """
     folder = f"/etc/systemd/system/{unit.name}.d"
     lines = shlex.quote("[Service]\\n" + f"{setting}={value}".replace("\\", "\\\\").replace("%", "%%") + "\\n")
@@ -41,12 +41,12 @@ def set_in_unit(unit: Unit, setting: str, value: str, name: str = "") -> str:
 
 
 def restart(unit: str) -> str:
-    """Restart a service so that it uses its current files."""
+    """A command that restarts a service with its current files."""
     return f"sudo systemctl daemon-reload && sudo systemctl restart {unit}"
 
 
 def set_variable(subject: Subject, name: str, value: str) -> str:
-    """Give the subject's environment another value of a variable, or take it away."""
+    """A command that sets a variable in the subject's environment, or unsets it if `value` is empty."""
     unit = subject.unit
     if unit is not None:
         if not value:
@@ -57,12 +57,12 @@ def set_variable(subject: Subject, name: str, value: str) -> str:
 
 
 def advice_for_process(subject: Subject, name: str, value: str) -> str:
-    """A running process keeps its environment: how to start it again."""
+    """How to start a process again with a changed variable: a running process keeps its environment."""
     words = f"{name}={shlex.quote(value)}" if value else f"-u {name}"
     command = " ".join(map(shlex.quote, subject.process.arguments)) if subject.process is not None else "COMMAND"
     return f"start it again by: env {words} {command}"
 
 
 def without_entry(path: str, entry: str) -> str:
-    """A list of LD_PRELOAD's less one entry; the loader takes colons and blanks for separators."""
+    """The value of LD_PRELOAD without one entry; the loader treats colons and blanks as separators."""
     return ":".join(part for part in path.replace(" ", ":").split(":") if part and part != entry)

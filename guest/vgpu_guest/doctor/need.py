@@ -16,10 +16,10 @@ from ..elf import ElfError, read_dynamic
 from ..elf_symbol import read_called, read_symbols
 
 FILES_CAP = 128
-_SEARCHED_NBYTES = 512 << 20  # for marks of a static runtime; libraries above that are linked dynamically
+_SEARCHED_NBYTES = 512 << 20  # larger files are not searched for a static runtime: they link it dynamically
 
-# Private tables of the driver that NVIDIA's runtimes ask for with cuGetExportTable, by their UUIDs as they lie in
-# memory, and whether a runtime fails without it (facts observed with runtimes 11.8 to 13.5).
+# Private tables of the driver that NVIDIA's runtimes request with cuGetExportTable: UUID (bytes in memory order), and
+# whether a runtime fails without the table (observed with runtimes 11.8 to 13.5).
 TABLES = {
     "6bd5fb6c5bf4e74a8987d93912fd9df9": True,
     "a094798c2e742e7493f20800200c0a66": True,
@@ -57,7 +57,7 @@ _COMPILER = re.compile(rb"Build cuda_(\d{1,2})\.(\d{1,2})\.")
 
 
 def python_packages(program: str) -> list[str]:
-    """Where an interpreter's own packages have CUDA code, which no ELF header of it says; none for other programs."""
+    """Files with CUDA code in an interpreter's packages, which its ELF file does not name; none for other programs."""
     if not re.match(r"python[\d.]*$", os.path.basename(program)):
         return []
     prefix = Path(program).parent.parent
@@ -65,7 +65,7 @@ def python_packages(program: str) -> list[str]:
 
 
 def read_all(files: list[str], compute_capability: list[int], machine_code: bool) -> list[dict[str, Any]]:
-    """One entry for each file that has to do with CUDA; the first file always has one."""
+    """One entry for each file that uses CUDA, and always one for the first file."""
     found = []
     for index, file in enumerate(files[:FILES_CAP]):
         entry = _read(file, (compute_capability[0], compute_capability[1]), machine_code)
@@ -87,7 +87,7 @@ def _read(file: str, compute_capability: tuple[int, int], machine_code: bool) ->
         "imports": {},
         "runtime": 0,
         "static_runtime": "",
-        "static_calls": None,  # unknown, or there is no static runtime
+        "static_calls": None,  # None: unknown, or there is no static runtime
         "opens_driver": False,
         "tables": [],
     }
@@ -111,8 +111,8 @@ def _read(file: str, compute_capability: tuple[int, int], machine_code: bool) ->
 
 
 def _marks(path: Path) -> dict[str, Any]:
-    """A static runtime: its release, which of its functions the program calls, and the private tables whose UUIDs lie
-    in the file. Without one: whether it names the driver, to open it."""
+    """For a file with a static runtime: its release, the runtime functions called, and the private tables whose UUIDs
+    are in the file. For other files: whether the file contains libcuda's name, perhaps to open it."""
     with path.open("rb") as file:
         nbytes = os.fstat(file.fileno()).st_size
         if not 64 <= nbytes <= _SEARCHED_NBYTES:

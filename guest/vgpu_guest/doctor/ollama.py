@@ -1,4 +1,4 @@
-"""All the ways Ollama may be installed on a machine, and its bundles of CUDA libraries. Read in the place."""
+"""All installations of Ollama on a machine, and their CUDA libraries. These functions run in the program's place."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENTRIES_CAP = 64
 
 
 def installs(path: str) -> list[dict[str, Any]]:
-    """Binaries, units and the snap; `path` is a PATH to look through as well."""
+    """Ollama binaries, units and the snap; the folders of `path`, a PATH, are searched as well."""
     found: dict[str, dict[str, Any]] = {}
     candidates = [*_BINARIES, *(f"{directory}/ollama" for directory in path.split(":") if directory)]
     for file in candidates[:_ENTRIES_CAP]:
@@ -39,7 +39,7 @@ def installs(path: str) -> list[dict[str, Any]]:
 
 
 def bundles(program: str) -> dict[str, Any]:
-    """The CUDA directories of an `ollama`: `library` is its lib/ollama, `backends` the libggml-cuda.so in it."""
+    """The CUDA libraries of an `ollama`: `library` is its lib/ollama, `backends` the libggml-cuda.so files in it."""
     real = os.path.realpath(program)
     library = os.path.join(os.path.dirname(os.path.dirname(real)), "lib/ollama")
     backends = []
@@ -55,7 +55,7 @@ def bundles(program: str) -> dict[str, Any]:
 
 
 def leftovers(library: str) -> list[dict[str, Any]]:
-    """Files of the driver's names in the bundle, which brings none; its runner searches there first."""
+    """Files named as libcuda or NVML in the bundle. Ollama ships none, and its runner finds them before vgpu's."""
     found = []
     try:
         folders = [library, *(entry.path for entry in os.scandir(library) if entry.is_dir())][:_ENTRIES_CAP]
@@ -69,6 +69,6 @@ def leftovers(library: str) -> list[dict[str, Any]]:
 
 
 def port_of(environment: dict[str, str]) -> int:
-    """The port that OLLAMA_HOST says, or the usual one."""
+    """The port in OLLAMA_HOST, or the default port."""
     found = re.search(r":(\d{1,5})/?$", environment.get("OLLAMA_HOST", ""))
     return int(found[1]) if found and 0 < int(found[1]) < 65536 else PORT

@@ -1,7 +1,7 @@
-"""Working in another process's place: in its root, its mount and network namespace, as its user.
+"""Running code in a program's place: in its root, its mount and network namespace, as its user.
 
-Everything done there is bounded in time and bytes. What is executed there may be another user's code (their loader, the
-libraries that their environment preloads): it runs as that user, and in another root or namespace without any
+Everything done there is bounded in time and bytes. The code executed there may be another user's (the loader, the
+libraries that the environment preloads), so it runs as that user, and in another root or namespace without any
 privilege.
 """
 
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-OUTPUT_NBYTES = 4 << 20  # of one stream of a child; LD_DEBUG=libs of a large program writes some 100 KiB
+OUTPUT_NBYTES = 4 << 20  # limit of a child's stream; LD_DEBUG=libs of a large program writes some 100 KiB
 ANSWER_NBYTES = 16 << 20
 
 _PR_SET_PDEATHSIG, _PR_SET_SECUREBITS, _PR_SET_NO_NEW_PRIVS = 1, 28, 38
@@ -40,7 +40,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class PlaceError(Exception):
-    """That place cannot be entered, or what was asked there did not come back. The text is for the user."""
+    """A place cannot be entered, or a function in it gave no answer. The text is for the user."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class User:
 
 @dataclass(frozen=True)
 class Place:
-    """`root` is a directory as seen from here; with `pid`, that process's root and namespaces are meant instead.
+    """Where a program runs. `root` is a path in the doctor's own root; with `pid`, the place is that process's.
 
-    `cwd` is the working directory as seen in that root: the loader takes relative and empty entries from there.
+    `cwd` is the working directory as seen in that root; relative and empty search path entries refer to it.
     """
 
     root: str = "/"
@@ -66,16 +66,16 @@ class Place:
 
     @property
     def is_foreign(self) -> bool:
-        """Whether another user may control code there, whatever user it runs as."""
+        """Whether the place has another root or namespaces, so that another user may control the code in it."""
         return os.path.realpath(self.root_path) != "/" or bool(self._other_namespaces())
 
     @property
     def root_path(self) -> str:
-        """Its root, as a path here."""
+        """The place's root, as a path in the doctor's own root."""
         return self.root if self.pid is None else f"/proc/{self.pid}/root"
 
     def as_administrator(self) -> Place:
-        """The same place with our own rights: to look at files that its user may not read."""
+        """The same place with the doctor's own user, to examine files that the place's user may not read."""
         return Place(self.root, self.pid, cwd=self.cwd)
 
     def _other_namespaces(self) -> list[tuple[str, int]]:
@@ -90,16 +90,16 @@ class Place:
 
     @property
     def lacks_proc(self) -> bool:
-        """Whether /proc/self/fd is missing there: in a tree that nobody runs in, or for us, who are no process of a
-        container."""
+        """Whether /proc/self/fd is missing in the place: in a tree without processes, or in a container, whose pid
+        namespace does not include the doctor."""
         return not os.path.exists(f"{self.root_path}/proc/self/fd")
 
     @contextlib.contextmanager
     def entrance(self, carried: int | None = None, *, executes: bool = False) -> Iterator[Callable[[], None]]:
-        """A function that moves the calling process there permanently; to be called in a child. Raises PlaceError.
+        """A function that moves the calling process into the place permanently; call it in a child. Raises PlaceError.
 
-        `carried` is a descriptor that must have a path there: /proc/self/fd/N, or in a tree without /proc a copy on
-        a file system that only the child sees.
+        `carried` is a descriptor that needs a path in the place: /proc/self/fd/N, or in a tree without /proc a copy
+        of the file on a file system that only the child sees.
         """
         descriptors: list[int] = []
         try:
@@ -143,7 +143,7 @@ class Place:
             os.setresuid(user.uid, user.uid, user.uid)
         if root is not None and os.geteuid() == 0 and (executes or self.user is not None):
             _drop_capabilities()
-        with contextlib.suppress(OSError):  # as a program whose working directory was removed
+        with contextlib.suppress(OSError):  # the working directory may have been removed
             os.chdir(self.cwd)
         _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # last: a change of user clears it
@@ -166,10 +166,10 @@ def execute(
     timeout_s: float,
     carried: int | None = None,
 ) -> Finished:
-    """Run a program there; CARRIED in the command becomes the path of the descriptor `carried`.
+    """Run a program in a place; CARRIED in the command is replaced by the path of the descriptor `carried`.
 
     Raises:
-        PlaceError: it cannot be started.
+        PlaceError: the program cannot be started.
     """
     if carried is not None:
         command = [part.replace(CARRIED, place.carried_path(carried)) for part in command]
@@ -206,7 +206,7 @@ def execute(
             code = None
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)  # the processes that it started, too
+                os.killpg(process.pid, signal.SIGKILL)  # including the processes that it started
             process.wait()
         return Finished(code, _head(stdout), _head(stderr))
 
@@ -218,10 +218,10 @@ def _head(file: Any) -> str:
 
 
 def ask(place: Place, question: Callable[..., Any], *arguments: Any, timeout_s: float = 10.0) -> Any:
-    """Call a function there, in a forked child; its result must be serialisable as JSON. It cannot import modules.
+    """Call a function in a place, in a forked child. Its result must be serialisable as JSON; it cannot import modules.
 
     Raises:
-        PlaceError: the place cannot be entered, or the function failed or was not done in time.
+        PlaceError: the place cannot be entered, or the function failed or did not return in time.
     """
     with place.entrance() as enter:
         reading, writing = os.pipe()
@@ -246,7 +246,7 @@ def ask(place: Place, question: Callable[..., Any], *arguments: Any, timeout_s: 
 
 
 def _answer(writing: int, enter: Callable[[], None], question: Callable[..., Any], arguments: Sequence[Any]) -> None:
-    """The child's whole life. It must not import anything: there, sys.path leads to files of that place's owner."""
+    """The body of the child. It must not import: in the place, sys.path leads to files of the place's owner."""
     try:
         try:
             sys.meta_path[:] = [BuiltinImporter, FrozenImporter]
@@ -284,8 +284,8 @@ def _call(name: str, *arguments: int) -> None:
 
 
 def _carry(descriptor: int, directory: str) -> None:
-    """Put a copy of a file on a new file system over a directory below the working one, which moves along into a mount
-    namespace of our own."""
+    """Enter a new mount namespace, mount a new file system on a directory below the working directory, and copy a file
+    to it."""
     try:
         _call("unshare", _CLONE_NEWNS)
         _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
@@ -305,7 +305,7 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int) -> Non
 
 
 def _become_root_of_a_namespace() -> None:
-    """chroot without being root: in a user namespace of our own, where the kernel lets anybody make one."""
+    """Enter a new user namespace, so that a user other than root can chroot, if the kernel allows this."""
     uid, gid = os.getuid(), os.getgid()
     _call("unshare", _CLONE_NEWUSER)
     for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
@@ -314,8 +314,8 @@ def _become_root_of_a_namespace() -> None:
 
 
 def _drop_capabilities() -> None:
-    """Nothing that runs from here on is privileged, whatever its uid: the root of a container is not this machine's."""
-    with contextlib.suppress(PlaceError):  # without CAP_SETPCAP an exec restores nothing
+    """Drop all privileges, whatever the uid: a container's root must not have the privileges of this machine's."""
+    with contextlib.suppress(PlaceError):  # fails without CAP_SETPCAP; exec then restores no capabilities
         _call("prctl", _PR_SET_SECUREBITS, _SECBIT_NOROOT_LOCKED, 0, 0, 0)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     data = (ctypes.c_uint32 * 6)()

@@ -29,33 +29,33 @@ class NoProbeError(Exception):
 
 @dataclass
 class Outcome:
-    """What one library answered. `result`: of cuInit, nvmlInit, cudaGetDeviceCount; None if it never came back."""
+    """A library's answer. `result` of cuInit, nvmlInit or cudaGetDeviceCount; None if the function did not return."""
 
     result: int | None = None
-    name: str = ""  # of the code
+    name: str = ""  # name of the code `result`
     version: int = 0
     count: int = 0
     devices: list[dict[str, str]] = field(default_factory=list)  # name, pci, memory, capability
     tables: dict[str, int] = field(default_factory=dict)
-    foreign: dict[str, str] = field(default_factory=dict)  # names that another file's function answers
-    missing: list[str] = field(default_factory=list)  # functions that the library does not have
-    error: str = ""  # it could not be opened, or ended the process
+    foreign: dict[str, str] = field(default_factory=dict)  # function names bound to another file, with that file
+    missing: list[str] = field(default_factory=list)  # functions that the library lacks
+    error: str = ""  # why the library could not be opened, or how the process ended
     said: list[str] = field(default_factory=list)  # the library's log
 
 
 def candidates() -> Iterator[Path]:
-    """Where the probe may lie: installed in the guest, in its package, beside the libraries of a vgpud."""
+    """Paths of the probe: installed in the guest, in the guest's package, beside this package's libraries."""
     yield INSTALLED / NAME
     yield PACKAGED / NAME
     yield LIBRARIES / NAME
 
 
 def ask(place: Place, environment: Mapping[str, str], kind: str, library: str, tables: Sequence[str] = ()) -> Outcome:
-    """Open `library` there and ask it; `kind` is cuda, nvml or cudart.
+    """Open `library` in a place and initialise it; `kind` is cuda, nvml or cudart.
 
     Raises:
-        NoProbeError: vgpu-probe is not here.
-        PlaceError: it cannot be started there.
+        NoProbeError: vgpu-probe was not found.
+        PlaceError: vgpu-probe cannot be started in the place.
     """
     path = next((path for path in candidates() if path.is_file()), None)
     if path is None:

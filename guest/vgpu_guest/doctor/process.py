@@ -22,7 +22,7 @@ _AT_SECURE = 23
 
 @dataclass(frozen=True)
 class Process:
-    """A process as it was when it was read. `program` and `maps` are paths as the process itself sees them."""
+    """A snapshot of a process. `program` and `libraries` are paths as the process itself sees them."""
 
     pid: int
     program: str
@@ -31,18 +31,18 @@ class Process:
     libraries: tuple[str, ...]  # mapped files with .so in their names; " (deleted)" is kept
     user: User
     cwd: str
-    is_secure: bool  # AT_SECURE: its loader ignores LD_LIBRARY_PATH, and paths in LD_PRELOAD
-    confinement: str  # its AppArmor profile, "" if none
+    is_secure: bool  # AT_SECURE: the loader ignores LD_LIBRARY_PATH and paths in LD_PRELOAD
+    confinement: str  # AppArmor profile, "" if none
     cgroup: str
 
     @property
     def is_snap(self) -> bool:
-        """Whether it runs under a snap's confinement."""
+        """Whether the process runs under a snap's confinement."""
         return self.confinement.startswith("snap.") or self.program.startswith("/snap/")
 
     @property
     def container(self) -> str:
-        """The kind of container that its cgroup names, "" if none."""
+        """The kind of container that the process's cgroup names, "" if none."""
         kinds = (("libpod", "podman"), ("docker", "docker"), ("kubepods", "kubernetes"), ("/lxc", "lxc"))
         return next((kind for mark, kind in kinds if mark in self.cgroup), "")
 
@@ -63,7 +63,7 @@ def read(path: str, cap_nbytes: int = 65536) -> bytes:
 
 
 def read_text(path: str, cap_nbytes: int = 65536) -> str:
-    """As `read`; "" if the file does not exist or may not be read."""
+    """`read`, decoded; "" if the file does not exist or may not be read."""
     try:
         return read(path, cap_nbytes).decode(errors="surrogateescape")
     except OSError:
@@ -71,7 +71,7 @@ def read_text(path: str, cap_nbytes: int = 65536) -> str:
 
 
 def parse_environment(data: bytes) -> dict[str, str]:
-    """An environment block. Of a name that comes twice the first counts, as for getenv."""
+    """Parse an environment block. If a name occurs twice, the first value applies, as in getenv."""
     found: dict[str, str] = {}
     for entry in data.split(b"\0"):
         name, equals, value = entry.partition(b"=")
@@ -81,7 +81,7 @@ def parse_environment(data: bytes) -> dict[str, str]:
 
 
 def inspect(pid: int) -> Process:
-    """Raises PlaceError, its text for the user, when there is no such process or it may not be inspected."""
+    """Read a process. Raises PlaceError, its text for the user, if the process does not exist or is not accessible."""
     base = f"/proc/{pid}"
     try:
         born = _start_time(pid)
@@ -129,7 +129,7 @@ def _mapped(maps: str) -> Iterator[str]:
 
 def _user(status: str) -> User:
     fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-    try:  # real, effective, saved, file system: the effective one opens files
+    try:  # fields: real, effective, saved, file system; the effective ids apply to opening files
         uid, gid = int(fields["Uid"].split()[1]), int(fields["Gid"].split()[1])
         return User(uid, gid, tuple(int(group) for group in fields.get("Groups", "").split()[:4096]))
     except (KeyError, ValueError, IndexError):

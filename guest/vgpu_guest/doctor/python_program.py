@@ -18,8 +18,8 @@ from typing import Any
 from .process import read
 
 _SOURCE_NBYTES = 1 << 20
-_FILES_CAP = 64  # of the program's own modules
-_LIBRARIES_CAP = 400  # of one package
+_FILES_CAP = 64  # number of the program's own modules that are read
+_LIBRARIES_CAP = 400  # number of libraries of one package
 _WITH_VALUE = frozenset({"-W", "-X", "--check-hash-based-pycs"})
 
 
@@ -44,9 +44,9 @@ def started(arguments: list[str]) -> dict[str, str]:
 
 
 def examine(program: str, arguments: list[str], environment: dict[str, str]) -> dict[str, Any]:
-    """In the place: `imports` of the program and its own modules; `packages`: where each lies and what it has compiled.
+    """Runs in the program's place. `imports` of the program and its own modules; `packages`: folder and libraries.
 
-    `script` is what it starts, `sites` are the interpreter's folders of packages.
+    `script` is the Python file that is run, `sites` are the interpreter's package folders.
     """
     what = started(arguments)
     sites = find_sites(program, environment)
@@ -77,7 +77,7 @@ def examine(program: str, arguments: list[str], environment: dict[str, str]) -> 
 
 
 def find_sites(program: str, environment: dict[str, str]) -> list[Path]:
-    """Where an interpreter finds packages, besides its own library."""
+    """The folders in which an interpreter finds packages, without its standard library."""
     prefix = Path(program).parent.parent
     prefixes = [prefix, Path("/usr"), Path("/usr/local")] if str(prefix) in ("/", "/usr") else [prefix]
     found = [Path(entry) for entry in environment.get("PYTHONPATH", "").split(":") if entry]
@@ -90,7 +90,7 @@ def find_sites(program: str, environment: dict[str, str]) -> list[Path]:
 
 
 def site_names(program: str, environment: dict[str, str]) -> list[str]:
-    """find_sites() as JSON holds it."""
+    """find_sites() as strings, which JSON can hold."""
     return [str(site) for site in find_sites(program, environment)]
 
 
@@ -105,7 +105,7 @@ def _find_module(name: str, folders: list[Path]) -> Path | None:
 
 
 def _zipped(archive: Path) -> set[str]:
-    """Top-level names that an archive's modules import and it does not hold (zipapp)."""
+    """Top-level names that the modules of an archive (zipapp) import and the archive does not contain."""
     found: set[str] = set()
     try:
         with zipfile.ZipFile(archive) as opened:

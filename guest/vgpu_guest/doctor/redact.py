@@ -1,7 +1,7 @@
-"""A report that may be shown to strangers: without names of users and hosts, addresses, tokens, and home directories.
+"""Redacts a report for publication: it removes names of users and hosts, addresses, tokens and home directories.
 
-Secrets are recognised by their form, which is a guess. What the doctor does not read cannot leak: a report contains
-only those variables of the environment that matter to it.
+Secrets are recognised heuristically, by their form. The doctor does not read other secrets: a report contains only
+those environment variables that matter to the doctor.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _MAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]+")
 _MAC = re.compile(r"\b[0-9a-f]{2}(?::[0-9a-f]{2}){5}\b", re.IGNORECASE)
 _FOUR = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]*\d)")
 _SIX = re.compile(r"(?<![\w:.])[0-9a-f:]*:[0-9a-f:]*:[0-9a-f:.]*(?:%\w+)?", re.IGNORECASE)
-# Long, of mixed characters, and no path, version or UUID of a private table: the shape of a key.
+# The form of a key: long, with letters and digits, and no path, version or UUID of a private table.
 _KEY = re.compile(r"(?<![\w/.+-])(?=[\w+-]*[0-9])(?=[\w+-]*[A-Za-z])[\w+=-]{20,}(?![\w/.-])")
-_HASH_NBYTES = 32  # hex digits of a table's UUID
+_HASH_NBYTES = 32  # hex digits of a private table's UUID
 
 
 class Redactor:
-    """Replaces names and addresses that identify somebody; the same one always by the same word, so that a report stays
-    readable.
+    """Replaces names and addresses that identify somebody. The same name always gets the same replacement, so that a
+    report stays readable.
     """
 
     def __init__(self, secrets: tuple[str, ...] = ()) -> None:
@@ -50,7 +50,7 @@ class Redactor:
             self._words.setdefault(word, replacement)
 
     def text(self, text: str) -> str:
-        """One string."""
+        """Redact a string."""
         text = _USER_INFO.sub(r"\1<secret>@", text)
         text = _ASSIGNMENT.sub(r"\1\2<secret>", text)
         text = _HOME.sub("<home>", text)
@@ -64,7 +64,7 @@ class Redactor:
         return _KEY.sub(self._key, text)
 
     def value(self, value: Any) -> Any:
-        """All strings of what JSON can hold, keys included."""
+        """Redact all strings of a JSON value, including keys."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
@@ -104,7 +104,7 @@ def _users() -> set[str]:
 
 
 def _hosts() -> set[str]:
-    """Names in /etc/hosts that are not everybody's."""
+    """Names in /etc/hosts, without those that are the same on every machine."""
     found: set[str] = set()
     try:
         with open("/etc/hosts", encoding="utf-8", errors="replace") as file:

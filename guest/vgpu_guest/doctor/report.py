@@ -1,4 +1,4 @@
-"""A diagnosis for people: one verdict line, the evidence under it, the one command that mends it, or advice."""
+"""A diagnosis as text: one verdict line, the evidence, and one command that repairs the fault, or advice."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def prepare() -> None:
 
 
 def describe_route(host: str, local: str) -> str:
-    """In the program's network namespace, as in "dev eth0, via 10.0.0.1, from 10.0.0.7"."""
+    """Runs in the program's place: the route to a host, as in "dev eth0, via 10.0.0.1, from 10.0.0.7"."""
     try:
         return (_ask_kernel(host) if _classes else "") or _from(local)
     except Exception:  # an optional package of many versions; the route is evidence, never a verdict

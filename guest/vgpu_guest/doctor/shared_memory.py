@@ -1,4 +1,4 @@
-"""Memory that a virtual machine shares with its host, looked for as the library does (shim/channel/vgs_region.c)."""
+"""Memory that a virtual machine shares with its host, found as the library finds it (shim/channel/vgs_region.c)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _IVSHMEM = ("0x1af4", "0x1110")
 
 
 def look(environment: Mapping[str, str], configured: str) -> dict[str, str]:
-    """In the program's place: `path` of what the program may map, or `why` it has none.
+    """Runs in the program's place: `path` of the memory that the program can map, or `why` there is none.
 
-    `configured` is `shared_memory` of the guest's configuration.
+    `configured` is the key `shared_memory` of guest.conf.
     """
     wanted = environment.get("VGPU_SHARED_MEMORY", configured)
     if wanted == "off":
@@ -35,7 +35,7 @@ def look(environment: Mapping[str, str], configured: str) -> dict[str, str]:
 
 
 def devices() -> list[str]:
-    """The memory (BAR 2) of each ivshmem device."""
+    """The file of each ivshmem device's memory (BAR 2)."""
     try:
         names = sorted(os.listdir(_DEVICES))
     except OSError:

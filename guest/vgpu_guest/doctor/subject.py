@@ -20,11 +20,11 @@ from .wrapper import unfollowed, unwrap
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_SERVICE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"  # what systemd gives a service
+_SERVICE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"  # systemd's default PATH of a service
 
 
 class SubjectError(Exception):
-    """The subject cannot be found. `kind` names a verdict, `advice` how to find out more; the text is for the user."""
+    """The subject cannot be found. `kind` names a verdict, `advice` tells how to find it; the text is for the user."""
 
     def __init__(self, kind: str, text: str, advice: str = "") -> None:
         super().__init__(text)
@@ -34,15 +34,15 @@ class SubjectError(Exception):
 
 @dataclass
 class Subject:
-    """`program` is the binary that the kernel runs, as seen in `place`; None when any program is meant."""
+    """What is examined. `program` is the path, in `place`, of the binary that the kernel runs; None: any program."""
 
     kind: str  # service, process, command, file, machine
     label: str
     place: Place
     environment: dict[str, str]
     program: str | None = None
-    arguments: tuple[str, ...] = ()  # of `program`, which for a script is its interpreter
-    notes: list[str] = field(default_factory=list)  # what of it is not looked at
+    arguments: tuple[str, ...] = ()  # of `program`, which is the interpreter if a script is run
+    notes: list[str] = field(default_factory=list)  # which parts of the subject are not examined
     process: process.Process | None = None
     unit: unit.Unit | None = None
     pids: list[int] = field(default_factory=list)
@@ -50,12 +50,12 @@ class Subject:
 
 
 def of_machine(root: str) -> Subject:
-    """Any program that this shell would start."""
+    """The subject for any program that this shell may start."""
     return Subject("machine", "this machine" if root == "/" else root, _here(root), dict(os.environ))
 
 
 def of_command(command: Sequence[str], root: str) -> Subject:
-    """A command as this shell would run it."""
+    """The subject for a command, as this shell would run it."""
     environment = dict(os.environ)
     place = _here(root)
     unwrapped = unwrap(list(command), environment)
@@ -74,7 +74,7 @@ def of_command(command: Sequence[str], root: str) -> Subject:
 
 
 def of_file(file: str, root: str) -> Subject:
-    """A program or library by its path."""
+    """The subject for a program or library, by its path."""
     path = os.path.abspath(file) if root == "/" else file
     place = _here(root)
     if not ask(place, os.path.isfile, path):
@@ -86,7 +86,7 @@ def of_file(file: str, root: str) -> Subject:
 
 
 def of_process(pid: int) -> Subject:
-    """A running process."""
+    """The subject for a running process."""
     try:
         found = process.inspect(pid)
     except PlaceError as error:
@@ -98,7 +98,7 @@ def of_process(pid: int) -> Subject:
 
 
 def of_service(name: str, root: str) -> Subject:
-    """A systemd service: the process that runs, if one does, else what its files say it will be."""
+    """The subject for a systemd service: its process if it is running, else the process described by its unit files."""
     place = Place(root)  # systemd starts services in /
     loaded = ask(place, _load_unit, name)
     try:
@@ -140,7 +140,7 @@ def of_service(name: str, root: str) -> Subject:
 
 
 def _opened(subject: Subject) -> Subject:
-    """With the environment that a bundle gives to what it starts; of one that is a single file only that is known."""
+    """Set the environment that a bundle gives its program. The program in a single-file bundle cannot be examined."""
     found = ask(subject.place, unpacked, subject.program)
     if found["libraries"]:
         path = subject.environment.get("LD_LIBRARY_PATH", "")
@@ -154,15 +154,15 @@ def _opened(subject: Subject) -> Subject:
 
 
 def _here(root: str) -> Place:
-    """The place of a program that this shell would start: its working directory, or another tree's root."""
+    """The place of a program that this shell would start: this root and its working directory, or another root."""
     try:
         return Place(root, cwd=os.getcwd() if root == "/" else "/")
-    except FileNotFoundError:  # it was removed
+    except FileNotFoundError:  # the working directory was removed
         return Place(root)
 
 
 def _resolve(name: str, path: str) -> tuple[str | None, str]:
-    """In the place: the binary at the end of `#!` lines, and the script that starts it, "" if the program is the binary
+    """Runs in the program's place: the binary at the end of `#!` lines, and the script, "" if the program is the binary
     itself."""
     found = resolve_program(name, path)
     if found is None:
@@ -179,7 +179,7 @@ def _is_script(file: str) -> bool:
 
 
 def _interpreter(file: str) -> list[str]:
-    """In the place: what runs a file that is no binary and that a shell would not find executable; [] for others."""
+    """Runs in the program's place: the interpreter of a script that may not be executable; [] for other files."""
     try:
         head = process.read(file, 256)
     except OSError:
@@ -198,7 +198,7 @@ def _load_unit(name: str) -> dict[str, object] | None:
 
 
 def _running(found: unit.Unit, root: str) -> list[int]:
-    """Without systemd's cgroups (in a container, say): processes of this root that run the unit's program."""
+    """Pids of processes that run the unit's program; used if there are no systemd cgroups, as in a container."""
     if not found.command:
         return []
     program = shutil.which(found.command[0], path=_SERVICE_PATH) or found.command[0]
@@ -214,7 +214,7 @@ def _running(found: unit.Unit, root: str) -> list[int]:
 
 
 def _main(pids: Sequence[int], found: unit.Unit) -> int:
-    """The process that the unit started: the first whose program has the name that ExecStart says."""
+    """The main process of a unit: the first process whose program has the file name in ExecStart=."""
     name = os.path.basename(found.command[0]) if found.command else ""
     for pid in pids:
         try:
@@ -226,7 +226,7 @@ def _main(pids: Sequence[int], found: unit.Unit) -> int:
 
 
 def _look_up_user(user: str, group: str) -> tuple[int, int, list[int]] | None:
-    """In the place: ids of User= and Group= by its /etc/passwd and /etc/group. None: root, or not known there."""
+    """Runs in the program's place: ids of User= and Group= by /etc/passwd and /etc/group. None: root or unknown."""
     if not user:
         return None
     for line in process.read_text("/etc/passwd", 1 << 20).splitlines():

@@ -12,7 +12,7 @@ from .process import read_text
 
 
 def describe_system() -> dict[str, object]:
-    """Versions and what the kernel offers; nothing that names the machine or its users."""
+    """Versions and kernel features; nothing that identifies the machine or its users."""
     release = dict(re.findall(r'^(\w+)="?(.*?)"?$', read_text("/etc/os-release"), re.MULTILINE))
     try:
         version = importlib.metadata.version("vgpu")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def is_active(subject: Subject, sites: list[str]) -> bool:
-    """Whether torch finds it in one of the interpreter's folders, and it is not switched off."""
+    """Whether vgpu-torch is in one of the interpreter's package folders and not disabled by VGPU_TORCH=0."""
     return subject.environment.get("VGPU_TORCH") != "0" and bool(ask(subject.place, _is_there, sites))
 
 

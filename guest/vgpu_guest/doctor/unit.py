@@ -1,5 +1,5 @@
-"""A systemd service as its files say: unit, drop-ins, environment files. The files are read instead of asking systemd,
-so that it works in an image, too.
+"""A systemd service as its files describe it: unit, drop-ins, environment files. The files are read instead of asking
+systemd, so that this works for an image, too.
 
 What a running manager adds (its own environment, generators, `systemctl set-environment`) is not in these files; for a
 running service the process's real environment is read as well.
@@ -24,13 +24,13 @@ _EXEC_PREFIXES = "@-:+!|"
 
 @dataclass
 class Unit:
-    """One service. `environment` is what its files set; `command` is its first ExecStart."""
+    """One service. `environment` has the variables that its files set; `command` is its first ExecStart."""
 
     name: str
     files: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = ()
-    settings: dict[str, list[str]] = field(default_factory=dict)  # in [Service]: all values of a setting
+    settings: dict[str, list[str]] = field(default_factory=dict)  # section [Service]: all values of each setting
     missing_files: list[str] = field(default_factory=list)  # files of EnvironmentFile= that do not exist
 
     def last(self, name: str) -> str:
@@ -40,7 +40,7 @@ class Unit:
 
 
 def load(name: str) -> Unit | None:
-    """The unit of that name below `/` of the calling process, or None."""
+    """The unit with that name in the calling process's root, or None."""
     try:
         with Tree(Path("/")) as tree:
             service = read_service(tree, name, with_ours=True)
@@ -88,7 +88,7 @@ def _read_environment_file(unit: Unit, value: str) -> None:
 
 
 def _expand(text: str, name: str) -> str:
-    """The specifiers allowed in paths; others are not expanded."""
+    """Expand the specifiers that occur in paths, and no others."""
     stem = name.rpartition(".")[0]
     instance = stem.partition("@")[2]
     values = {"%%": "%", "%i": instance, "%I": instance.replace("-", "/"), "%n": name, "%N": stem, "%h": "/root"}
@@ -96,12 +96,12 @@ def _expand(text: str, name: str) -> str:
 
 
 def user_of(unit: Unit) -> tuple[str, str]:
-    """User= and Group=, "" for root's."""
+    """User= and Group=; "" means root."""
     return unit.last("User"), unit.last("Group")
 
 
 def services_running(word: str) -> list[str]:
-    """Names of the services below `/` whose command's file name is `word`."""
+    """Names of the services in the calling process's root whose ExecStart= contains `word`."""
     names: dict[str, None] = {}
     for directory in (f"/{folder}" for folder in FOLDERS):
         try:

@@ -1,13 +1,13 @@
-"""All verdicts: their exit codes, what each means, and what mends it.
+"""All verdicts: the exit code, the meaning and the repair of each.
 
-docs/doctor.md shows this table; a test compares. `mend` is the usual command; the finding has the one for the case.
+docs/doctor.md shows this table; a test compares them. `mend` is the usual command; a finding has the exact command.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Exit codes are classes: a script asks "is it the library or the endpoint?", a person reads the verdict.
+# Exit codes are classes: a script only distinguishes, say, library and endpoint; a person reads the verdict.
 OK, FAILED, USAGE = 0, 1, 2
 LIBRARY, ENVIRONMENT, CONFINED, ENDPOINT, PROGRAM, SUBJECT = 10, 20, 30, 40, 50, 60
 
@@ -26,8 +26,8 @@ CLASSES = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """`mend` is the usual command that cures it, `advice` what to do where no command can; the finding has the one for
-    the case. {words} in capitals stand for what the finding names."""
+    """`mend` is the usual command that repairs the fault, `advice` what to do if no command can; a finding has the
+    exact command. Words in capitals stand for names that the finding gives."""
 
     exit_code: int
     meaning: str
@@ -35,7 +35,7 @@ class Verdict:
     advice: str = ""
 
 
-# In the order of causes: when several are found, the first of this table is the verdict and the others are evidence.
+# In order of cause: of several findings, the first one in this table is the verdict, and the others are evidence.
 VERDICTS: dict[str, Verdict] = {
     "service-unknown": Verdict(SUBJECT, "there is no such service", "", "systemctl list-units --type=service '*NAME*'"),
     "program-missing": Verdict(SUBJECT, "there is no such program or file", "", "command -v NAME"),

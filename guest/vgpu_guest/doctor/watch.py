@@ -1,4 +1,4 @@
-"""Following a service's start: which process it becomes, which CUDA libraries it maps, how it ends."""
+"""Following a service's start: which processes it starts, which CUDA libraries they map, when they end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .subject import Subject
 
 _POLL_S = 0.25
-SETTLED_S = 5.0  # without anything new after which a running service is looked at
+SETTLED_S = 5.0  # a running service is examined after this time without events
 _NAMES = ("libcuda.so", "libcudart.so", "libnvidia-ml.so", "libggml-cuda.so", "libcublas.so", "libvgpu-notice.so")
 
 
@@ -36,7 +36,7 @@ def follow(name: str, root: str, timeout_s: float, tell: Callable[[str], None]) 
         time.sleep(_POLL_S)
         try:
             subject = of_service(name, root)
-        except SubjectError:  # it ended between two looks
+        except SubjectError:  # the service ended between two polls
             continue
         now = time.monotonic()
         fresh = [pid for pid in subject.pids if pid not in known]

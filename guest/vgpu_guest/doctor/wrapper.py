@@ -1,4 +1,4 @@
-"""Commands that start another one: what that is, and which environment it gets."""
+"""Commands that start another command: which command that is, and its environment."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import re
 import shlex
 from dataclasses import dataclass
 
-_SERVICE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"  # what systemd gives a service, and sudo a command
+_SERVICE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"  # PATH of systemd services and sudo
 SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh", "busybox")
-# What a shell gives a meaning to: a command with one of these is not a list of words.
+# Characters with a meaning in a shell: a command line that contains one is not split into words here.
 _SHELL_SYNTAX = re.compile(r"[;&|<>()$`*?\[\]{}~#!\n\\]")
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-# What sudo leaves of an environment unless it is asked for more (sudoers(5), env_reset).
+# The variables that sudo keeps by default (sudoers(5), env_reset).
 _KEPT_BY_SUDO = ("TERM", "DISPLAY", "XAUTHORITY", "LANG", "LANGUAGE", "COLORTERM", "HOME", "USER", "LOGNAME", "SHELL")
 _STEPS_CAP = 16
 
 
 @dataclass(frozen=True)
 class _Wrapper:
-    """How a wrapper's words are read: options with a value of their own word, then `words` words, then the command."""
+    """The syntax of a wrapper: options (`with_value`: with the next word as value), `words` words, the command."""
 
     with_value: tuple[str, ...] = ()
     words: int = 0
     assigns: bool = False  # whether NAME=VALUE words come before the command
-    words_between: tuple[str, ...] = ()  # among the options
+    words_between: tuple[str, ...] = ()  # words that may occur among the options
 
 
 _PLAIN = _Wrapper()
@@ -51,21 +51,21 @@ _WRAPPERS = {
     "ld-linux-x86-64.so.2": _Wrapper(("--library-path", "--preload", "--argv0", "--inhibit-rpath", "--audit")),
     "runuser": _Wrapper(("-u", "-g", "-G")),
     **dict.fromkeys(("nohup", "setsid", "prlimit", "linux64", "valgrind", "catchsegv", "dbus-run-session"), _PLAIN),
-    **dict.fromkeys(("command", "exec", "builtin"), _PLAIN),  # a shell's own words
+    **dict.fromkeys(("command", "exec", "builtin"), _PLAIN),  # shell builtins
 }
-_WITH_A_COMMAND_LINE = ("su", "sg", "script", "runuser")  # their option -c takes a command, as a shell's does
+_WITH_A_COMMAND_LINE = ("su", "sg", "script", "runuser")  # option -c takes a command line, as in a shell
 
 
 @dataclass
 class Unwrapped:
-    """The innermost command; its environment has replaced the one that was passed. `notes`: what is not known."""
+    """The innermost command. The `environment` of unwrap() is changed to that command's. `notes`: what is unknown."""
 
     words: list[str]
     notes: list[str]
 
 
 def unwrap(command: list[str], environment: dict[str, str]) -> Unwrapped:
-    """The command behind those that start another; changes `environment`."""
+    """Strip commands that only start another command; changes `environment` as they do."""
     found = Unwrapped(list(command), [])
     for _ in range(_STEPS_CAP):
         name = os.path.basename(found.words[0])
@@ -79,7 +79,7 @@ def unwrap(command: list[str], environment: dict[str, str]) -> Unwrapped:
 
 
 def _of_shell(name: str, rest: list[str], environment: dict[str, str], notes: list[str]) -> list[str] | None:
-    """The command in a shell's -c, if it is one program's; an applet of busybox."""
+    """The command in a shell's -c, if that runs one program, or the applet of busybox; else None."""
     if name == "busybox":
         return rest if rest and (os.path.basename(rest[0]) in {*SHELLS, *_WRAPPERS} - {"busybox"}) else None
     if name in SHELLS:
@@ -99,7 +99,7 @@ def _of_shell(name: str, rest: list[str], environment: dict[str, str], notes: li
 
 
 def _words(line: str, environment: dict[str, str]) -> list[str]:
-    """The words of a shell's command line; [] if it is more than one program, its arguments and its variables."""
+    """The words of a shell's command line; [] if it is more than one program with arguments and variables."""
     if _SHELL_SYNTAX.search(re.sub(r"'[^']*'", "", line)):
         return []
     try:
@@ -116,7 +116,7 @@ def _words(line: str, environment: dict[str, str]) -> list[str]:
 
 
 def _behind(name: str, rest: list[str], environment: dict[str, str], notes: list[str]) -> list[str] | None:
-    """A wrapper's command, [] if there is none; the environment becomes the command's."""
+    """A wrapper's command, [] if there is none; `environment` becomes the command's environment."""
     wrapper, options, assigned = _WRAPPERS[name], [], {}
     while rest:
         word = rest[0]
@@ -146,7 +146,7 @@ def _behind(name: str, rest: list[str], environment: dict[str, str], notes: list
 
 
 def _set_environment(name: str, options: list[tuple[str, str]], environment: dict[str, str], notes: list[str]) -> None:
-    """What a wrapper does to its command's environment."""
+    """Change `environment` as a wrapper changes it for its command."""
     given = {option for option, _value in options}
     if name == "env":
         if given & {"-i", "-", "--ignore-environment"}:
@@ -161,7 +161,7 @@ def _set_environment(name: str, options: list[tuple[str, str]], environment: dic
         ]
         keeps_all = name == "sudo" and bool(given & {"-E", "--preserve-env"})
         for key in list(environment):
-            is_of_loader = key.startswith("LD_")  # the loader of a setuid program takes them out
+            is_of_loader = key.startswith("LD_")  # the loader of a setuid program removes them
             if is_of_loader or not (keeps_all or key in _KEPT_BY_SUDO or key.startswith("LC_") or key in preserved):
                 del environment[key]
         if not keeps_all:
@@ -180,12 +180,12 @@ def _names(environment: dict[str, str]) -> str:
 
 
 def unfollowed(program: str, arguments: list[str]) -> list[str]:
-    """What may start another program, in any environment, and is not followed: a shell's script, or a program that is
-    given the path of another."""
+    """Notes about programs that may start another program, which is not examined: a shell with a script, or a program
+    with the path of another as an argument."""
     base = os.path.basename(program)
     if base in SHELLS and arguments:
         return [f"{program} was looked at, not what its script starts: vgpu doctor -- PROGRAM looks at that"]
-    if re.match(r"python|perl|ruby|node|java|lua|php", base):  # their scripts are executable, too
+    if re.match(r"python|perl|ruby|node|java|lua|php", base):  # an executable argument is the script that they run
         return []
     started = next((word for word in arguments if word.startswith(("/", "./", "../")) and _is_program(word)), None)
     if started is None:

@@ -23,7 +23,7 @@ def composite(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def load() -> dict[str, Callable[..., Any]]:
-    """All composites whose operator this torch has."""
+    """Operator name to function, for all composites whose operator exists in this version of torch."""
     import torch
 
     for module in MODULES:

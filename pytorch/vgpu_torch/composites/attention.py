@@ -13,12 +13,12 @@ _MATH_BACKEND = 0  # torch.nn.attention.SDPBackend.MATH
 
 @composite("_fused_sdp_choice")
 def fused_sdp_choice(q, k, v, mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
-    """The general implementation, unless the program asks for one by name."""
+    """Choose the general implementation; the fused operators run only if the program calls them by name."""
     return _MATH_BACKEND
 
 
 def _stepwise(q, k, v, bias, dropout_p, is_causal, scale, seed):
-    """Output and log-sum-exp; dropout by a generator of its own, so that the backward pass draws the same mask."""
+    """Output and log-sum-exp. Dropout has its own generator, so that the backward pass draws the same mask."""
     dtype = torch.float32 if q.dtype in (torch.half, torch.bfloat16) else q.dtype
     repeat = q.shape[1] // k.shape[1]  # grouped queries
     k, v = (t.to(dtype).repeat_interleave(repeat, 1) if repeat > 1 else t.to(dtype) for t in (k, v))
@@ -42,7 +42,7 @@ def _cpu_flash_can(q, k, v, dropout_p):
 
 
 def _forward(q, k, v, bias, dropout_p, is_causal, scale):
-    """Output, log-sum-exp, seed."""
+    """Output, log-sum-exp and seed of the dropout."""
     if _cpu_flash_can(q, k, v, dropout_p):
         out, lse = aten._scaled_dot_product_flash_attention_for_cpu(
             q, k, v, 0.0, is_causal, attn_mask=bias, scale=scale
@@ -53,7 +53,7 @@ def _forward(q, k, v, bias, dropout_p, is_causal, scale):
 
 
 def _backward(grad, q, k, v, bias, out, lse, seed, dropout_p, is_causal, scale, need_bias=False):
-    """Gradients of q, k, v, bias (None unless asked for)."""
+    """Gradients of q, k, v and bias (None unless `need_bias`)."""
     if not need_bias and _cpu_flash_can(q, k, v, dropout_p):
         return *aten._scaled_dot_product_flash_attention_for_cpu_backward(
             grad, q, k, v, out, lse, 0.0, is_causal, attn_mask=bias, scale=scale

@@ -1,4 +1,4 @@
-"""Differentiation inside a kernel: kernels run below autograd, so it must be switched on again for the thread."""
+"""Differentiation inside a kernel: kernels run below autograd, which must therefore be enabled again in the thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEYS = ("AutogradCUDA", "AutogradFunctionality", "ADInplaceOrView")
 
 @contextmanager
 def above_autograd() -> Iterator[None]:
-    """Record operators for torch.autograd.grad; enable_grad() alone does not undo the excluded dispatch keys."""
+    """Record operators for torch.autograd.grad; enable_grad() alone leaves the autograd dispatch keys excluded."""
     keys = [getattr(torch._C.DispatchKey, name) for name in _KEYS if hasattr(torch._C.DispatchKey, name)]
     before = [torch._C._dispatch_tls_is_dispatch_key_excluded(key) for key in keys]
     for key in keys:
@@ -29,5 +29,5 @@ def above_autograd() -> Iterator[None]:
 
 
 def leaf(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of the same values, to differentiate by."""
+    """A leaf tensor with the same values, for which a gradient can be computed."""
     return tensor.detach().requires_grad_()

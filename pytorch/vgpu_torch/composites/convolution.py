@@ -1,4 +1,4 @@
-"""cuDNN's convolutions by name, and the depthwise ones: all are aten::convolution."""
+"""The operators for cuDNN's convolutions and depthwise convolutions, computed by aten::convolution."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _FUNCTIONS = {0: torch.rnn_relu, 1: torch.rnn_tanh, _LSTM: torch.lstm, 3: torch.
 
 @composite("_cudnn_init_dropout_state")
 def init_dropout_state(dropout, train, seed, *, dtype=None, layout=None, device=None, pin_memory=None):
-    """Nothing to keep: dropout draws from the device's generator."""
+    """An empty state: dropout draws from the device's generator."""
     return torch.empty(0, dtype=torch.uint8, device=device)
 
 
@@ -26,7 +26,7 @@ def use_cudnn_ctc_loss(log_probs, targets, input_lengths, target_lengths, blank)
 
 @composite("_cudnn_rnn_flatten_weight")
 def flatten_weight(weights, stride0, input_size, mode, hidden, projection, layers, batch_first, bidirectional):
-    """The weights become views of one buffer, as after cuDNN's; their order in it is free."""
+    """Make the weights views of one buffer, as cuDNN's operator does; their order in the buffer is arbitrary."""
     buffer = torch.cat([weight.reshape(-1) for weight in weights])
     offset = 0
     for weight in weights:
@@ -37,8 +37,8 @@ def flatten_weight(weights, stride0, input_size, mode, hidden, projection, layer
 
 
 def _run(mode, x, weights, stride0, hx, cx, batch_first, layers, dropout, training, bidirectional, batch_sizes):
-    """Output, hidden state, cell state (None without one), by the network's general implementation."""
-    # Per layer and direction: 2 weights, 2 biases, and a projection at the end.
+    """Output, hidden state and cell state (None except for LSTM), by torch's general implementation of the network."""
+    # stride0: the number of tensors per layer and direction: 2 weights, 2 biases if any, a projection if any.
     has_biases = stride0 >= 4
     state = [hx, cx] if mode == _LSTM else hx
     tail = (list(weights), has_biases, layers, dropout, training, bidirectional)

@@ -1,4 +1,4 @@
-"""Matrix products with a result type of their own."""
+"""Matrix products whose result type differs from that of the operands."""
 
 from __future__ import annotations
 

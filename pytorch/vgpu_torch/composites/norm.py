@@ -1,4 +1,4 @@
-"""Batch normalisation as cuDNN and SyncBatchNorm ask for it, and RMS norm's backward."""
+"""The batch normalisation operators of cuDNN and SyncBatchNorm, and the backward pass of RMS norm."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def batch_norm_elemt_out(x, weight, bias, mean, invstd, eps, *, out):
 
 @composite("batch_norm_gather_stats_with_counts")
 def gather_stats_with_counts(x, mean, invstd, running_mean, running_var, momentum, eps, counts):
-    """Statistics of all ranks from each rank's, weighted by how many elements it saw."""
+    """The joint statistics of all ranks, from each rank's statistics weighted by its number of elements."""
     weights = counts.to(mean.dtype).reshape(-1, 1)
     total = weights.sum()
     joint_mean = (mean * weights).sum(0) / total

@@ -1,4 +1,4 @@
-"""Random numbers from tensors of parameters, and dropout's backward pass."""
+"""Random operators whose parameters are tensors, and the backward pass of dropout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def bernoulli_out(p, *, generator=None, out):
 
 
 def _normal(like, mean, std, generator, out=None):
-    """As torch composes them: standard normal numbers, scaled and shifted."""
+    """Normal numbers as torch computes them: standard normal numbers, scaled and shifted."""
     shape = torch.broadcast_shapes(*(t.shape for t in (mean, std) if isinstance(t, torch.Tensor)))
     if isinstance(std, torch.Tensor):
         if std.is_complex():

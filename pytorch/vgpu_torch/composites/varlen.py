@@ -1,6 +1,6 @@
 """Attention over sequences of different lengths, packed one after another: flash, memory-efficient, cuDNN's.
 
-Each sequence is computed step by step, in single precision for half precision; the backward pass computes it again.
+Each sequence is computed step by step, half precision in single precision; the backward pass recomputes it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from . import composite
 from .autograd import above_autograd, leaf
 
 UPPER_LEFT, LOWER_RIGHT = 1, 2  # custom_mask_type: which corner of the scores the diagonal starts from
-LSE_ALIGNMENT = 32  # of memory-efficient attention's log-sum-exp
+LSE_ALIGNMENT = 32  # memory-efficient attention pads rows of the log-sum-exp to a multiple
 HALF = (torch.half, torch.bfloat16)
 
 
 class Rule(NamedTuple):
-    """What a query sees, and how scores become weights."""
+    """Which keys a query attends to, and how scores become weights."""
 
     scale: float | None
-    causal: int = 0  # 0, UPPER_LEFT, LOWER_RIGHT
-    left: int = -1  # keys before the diagonal; -1: all
+    causal: int = 0  # 0 (not causal), UPPER_LEFT or LOWER_RIGHT
+    left: int = -1  # number of visible keys before the diagonal; -1: all
     right: int = -1
     dropout_p: float = 0.0
     seed: int = 0
@@ -41,7 +41,7 @@ class Rule(NamedTuple):
 
 
 def _attend(q, k, v, bias, rule, generator):
-    """One sequence: (length, heads, width). The output likewise, and the log-sum-exp (heads, length)."""
+    """Output (length, heads, width) and log-sum-exp (heads, length) of one sequence (length, heads, width)."""
     dtype, repeat = torch.float32 if q.dtype in HALF else q.dtype, q.shape[1] // k.shape[1]
     qs, ks, vs = (t.to(dtype).transpose(0, 1) for t in (q, k, v))
     if repeat > 1:  # grouped queries
@@ -50,7 +50,7 @@ def _attend(q, k, v, bias, rule, generator):
     if bias is not None:
         scores = scores + bias.to(dtype)
     seen = rule.visible(q.shape[0], k.shape[0], q.device)
-    blind = ~seen.any(-1)  # queries that see no key: zeros, and an infinite log-sum-exp
+    blind = ~seen.any(-1)  # queries without a visible key: output zero, log-sum-exp infinite
     scores = scores.masked_fill(~(seen | blind.unsqueeze(-1)), float("-inf"))
     weights = scores.softmax(-1).masked_fill(blind.unsqueeze(-1), 0.0)
     if rule.dropout_p > 0:
@@ -61,7 +61,7 @@ def _attend(q, k, v, bias, rule, generator):
 
 
 def _ranges(ends, count, length):
-    """Begin and end of each sequence: of packed ones, or of a batch of equal ones."""
+    """Begin and end of each sequence: by `ends` if packed, else of a batch of sequences of the same length."""
     if ends is None:
         return [(i * length, (i + 1) * length) for i in range(count)]
     numbers = ends.tolist()
@@ -69,7 +69,7 @@ def _ranges(ends, count, length):
 
 
 def _all(q, k, v, bias, cum_q, cum_k, rule, used_k=None):
-    """Every sequence; q, k, v are (batch, length, heads, width) or packed. The outputs packed, and a list of lse."""
+    """Attention of all sequences, (batch, length, heads, width) or packed. Returns packed outputs and log-sum-exps."""
     batch = q.shape[0] if q.dim() == 4 else 1
     qs, ks, vs = (t.flatten(0, -3) for t in (q, k, v))
     queries = _ranges(cum_q, batch, q.shape[-3])
@@ -184,7 +184,7 @@ def efficient_backward(grad, q, k, v, bias, out, cum_q, cum_k, max_q, max_k, lse
     return grads if need_bias else (*grads, q.new_empty(0))
 
 
-# cuDNN's, which torch.nn.attention.varlen takes from 129 queries on; its log-sum-exp as torch's fake kernel has it.
+# cuDNN's, used by torch.nn.attention.varlen from 129 queries on; its log-sum-exp has the shape of torch's fake kernel.
 @composite("_cudnn_attention_forward")
 def cudnn_forward(q, k, v, attn_bias, cum_q, cum_k, max_q, max_k, compute_log_sumexp, dropout_p=0.0, is_causal=False,
                   return_debug_mask=False, *, scale=None, seqused_k=None, block_table=None):  # fmt: skip

@@ -1,4 +1,4 @@
-// The tensors among a boxed call's values.
+// Access to the tensors in the arguments or results of a boxed call.
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>

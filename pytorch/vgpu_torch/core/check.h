@@ -1,4 +1,4 @@
-// Checks for what CUDA refuses and a CPU kernel would accept: tensors of several devices, dtypes that CUDA's kernel
+// Checks of arguments that CUDA refuses and a CPU kernel accepts: tensors on several devices, dtypes that CUDA's kernel
 // lacks.
 #pragma once
 #include "operator.h"
@@ -9,10 +9,10 @@
 
 namespace vgpu_torch {
 
-// Throws as CUDA's wrapper or kernel would. `values` are the call's arguments, in the schema's order.
+// Throws the error that CUDA's wrapper or kernel throws. `values` are the call's arguments, in the schema's order.
 void check_call(const Operator &op, c10::ArrayRef<c10::IValue> values);
 
-// The dtype that CUDA's kernel is chosen by: of the first tensor.
+// The dtype of the first tensor, by which CUDA's kernel is selected.
 std::optional<at::ScalarType> first_dtype(c10::ArrayRef<c10::IValue> values);
 
 } // namespace vgpu_torch

@@ -1,6 +1,6 @@
 // The simulated device as the core sees it: the current stream, copies, and memory that is mapped in this process.
 //
-// No CUDA header is needed: streams come through c10's device guard, and the few functions are looked up in the
+// No CUDA header is needed: streams come from c10's device guard, and the few functions used are looked up in the
 // libcudart that torch has loaded, and in vgpu's libcuda.
 #pragma once
 #include <c10/core/Device.h>
@@ -10,15 +10,15 @@
 
 namespace vgpu_torch {
 
-// Finds the runtime's functions. Returns nullptr, or what is missing.
+// Looks up the functions of CUDA's runtime and driver. Returns nullptr, or the name of what is missing.
 const char *device_init();
 
-// Whether device memory can be addressed in place (`vgpuHostAlias`); otherwise every operator copies.
+// Whether operators address device memory in place (`vgpuHostAlias`); otherwise every operator copies it.
 void device_set_in_place(bool wanted);
 bool device_is_in_place();
 
 c10::Device device_current();
-// Warns or raises, as torch.cuda.set_sync_debug_mode says: the caller waits for the device where a GPU's operator does.
+// Warns or raises, according to torch.cuda.set_sync_debug_mode. For an operator that waits for the device on a GPU.
 void device_note_synchronization();
 // Makes the device's context current in a thread that has none.
 void device_set_current(c10::Device device);
@@ -29,7 +29,7 @@ int device_threads_per_multiprocessor(c10::Device device);
 class DeviceStream {
 public:
   explicit DeviceStream(c10::Device device);
-  // A new stream that waits for no other.
+  // A new stream that does not synchronise with the default stream.
   static DeviceStream create(c10::Device device);
 
   c10::Device device() const { return device_; }
@@ -41,7 +41,7 @@ public:
   void launch_host_function(void (*function)(void *), void *argument) const;
   // Make the graph that is being captured call `destroy(argument)` when it and all graphs made from it are destroyed.
   void give_to_graph(void (*destroy)(void *), void *argument) const;
-  // One thread of a kernel without parameters.
+  // Launch one thread of a kernel without parameters.
   void launch_kernel(const std::string &ptx, const char *name) const;
 
 private:
@@ -50,7 +50,7 @@ private:
   void *handle_;
 };
 
-// The address in this process of device memory, or nullptr where it is not mapped.
+// The address at which device memory is mapped in this process, or nullptr if it is not mapped.
 void *device_host_alias(const void *device_pointer);
 
 } // namespace vgpu_torch

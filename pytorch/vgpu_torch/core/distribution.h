@@ -1,4 +1,4 @@
-// Random operators with the numbers of the GPU that is simulated: Philox, drawn by the threads of torch's own launches.
+// Random operators that give the simulated GPU's numbers: Philox, assigned to threads as in torch's own launches.
 #pragma once
 #include "operator.h"
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -9,7 +9,7 @@ class Distribution final : public c10::OperatorKernel {
 public:
   explicit Distribution(Operator op) : op_(std::move(op)) {}
   void operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet keys, torch::jit::Stack *stack);
-  // Whether the operator is one of those.
+  // Whether this class implements the operator.
   static bool knows(const std::string &name);
 
 private:

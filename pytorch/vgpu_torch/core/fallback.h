@@ -1,4 +1,4 @@
-// The kernel that stands in for a CUDA kernel: it runs the CPU's on the device's memory.
+// The kernel that replaces a CUDA kernel: it runs the CPU's kernel on the device's memory.
 #pragma once
 #include "device.h"
 #include "operator.h"
@@ -18,7 +18,7 @@ private:
   Operator op_;
 };
 
-// copy_: the device's own copies where no kernel is needed, else the fallback.
+// The operator copy_: torch's own memory copies if no kernel is needed, else the fallback.
 class Copy final : public c10::OperatorKernel {
 public:
   explicit Copy(Operator op) : fallback_(std::move(op)) {}
@@ -28,7 +28,7 @@ private:
   Fallback fallback_;
 };
 
-// An operator that is not simulated.
+// The kernel of an operator that is not simulated: it throws.
 class Refusal final : public c10::OperatorKernel {
 public:
   explicit Refusal(Operator op) : op_(std::move(op)) {}

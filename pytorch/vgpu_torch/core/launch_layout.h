@@ -1,4 +1,4 @@
-// Which thread of a kernel draws the number for which element: as torch launches its distributions on the GPU.
+// Which thread of a kernel draws the random number of which element, as in torch's launches on a GPU.
 #pragma once
 #include "philox.h"
 #include "random.h"
@@ -10,10 +10,10 @@ namespace vgpu_torch {
 
 class Draws {
 public:
-  // A grid-stride loop of 256-thread blocks, as many as fit on the device; `unroll` numbers a call. Advances the
-  // generator by what torch does.
+  // A grid-stride loop of 256-thread blocks, as many as fit on the device; each call gives `unroll` numbers. Advances
+  // the generator as torch does.
   static Draws of_distribution(const at::Tensor &self, int unroll, const std::optional<at::Generator> &generator);
-  // Probabilities per element: thread i has elements 4i to 4i+3.
+  // bernoulli_ with a probability for each element: thread i has elements 4i to 4i+3.
   static Draws of_bernoulli(const at::Tensor &self, const std::optional<at::Generator> &generator);
 
   // Read the generator's state. To be called before the functions below.
@@ -21,7 +21,7 @@ public:
 
   Philox4 at(uint64_t thread, uint64_t call) const { return philox(state_.seed, thread, state_.offset, call); }
 
-  // Calls `element(index, numbers, k)`: the element's number is the k-th of those that one call gives.
+  // Calls `element(index, numbers, k)` for each element: its random number is the k-th that one call gives.
   template <int UNROLL, typename F> void for_each(F &&element) const {
     for (int64_t thread = 0; thread < std::min(threads_, numel_); thread++)
       for (int64_t base = thread, call = 0; base < numel_; base += threads_ * UNROLL, call++) {
@@ -31,7 +31,7 @@ public:
       }
   }
 
-  // As above where each thread has `vector` consecutive elements, and draws four numbers at a time.
+  // As for_each, with `vector` consecutive elements per thread; a thread draws four numbers at a time.
   template <typename F> void for_each_vector(int vector, F &&element) const {
     const int calls = (vector + 3) / 4;
     for (int64_t thread = 0; thread * vector < numel_ && thread < threads_; thread++)
@@ -47,7 +47,7 @@ private:
   int64_t numel_, threads_;
 };
 
-// How many elements a thread of the dropout kernel has at a time.
+// The number of consecutive elements that a thread of the dropout kernel processes at a time.
 int dropout_vector_size(const at::Tensor &self);
 
 } // namespace vgpu_torch

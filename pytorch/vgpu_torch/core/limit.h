@@ -1,4 +1,4 @@
-// What CUDA's kernels refuse besides dtypes: sizes, numbers of dimensions, dtypes of one of several modes.
+// What CUDA's kernels refuse besides an operator's refused dtypes: sizes, dimensions, dtypes in one of several modes.
 #pragma once
 #include "operator.h"
 #include <ATen/core/ivalue.h>
@@ -6,7 +6,7 @@
 
 namespace vgpu_torch {
 
-// The check of the operator with that name; nullptr: there is none.
+// The check for the operator `name`, or nullptr.
 Limit limit_of(const std::string &name);
 
 } // namespace vgpu_torch

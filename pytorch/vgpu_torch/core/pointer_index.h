@@ -1,5 +1,5 @@
-// Numbers for objects in the order of their first appearance. A call has few tensors as a rule, and then this allocates
-// nothing; lists of parameters have thousands.
+// Numbers objects in the order of their first appearance. This allocates nothing for the few tensors of a usual call;
+// lists of parameters can have thousands.
 #pragma once
 #include <c10/util/SmallVector.h>
 #include <optional>

@@ -12,37 +12,37 @@ at::Generator device_generator(const std::optional<at::Generator> &given, c10::D
 
 std::optional<at::Generator> generator_in(const c10::IValue &value);
 
-// Where a CUDA generator's sequence stands at one operator: numbers, or where a graph's launch puts them.
+// A CUDA generator's seed and offset at one operator: values, or in a graph the memory that a launch writes them to.
 class RandomState {
 public:
-  // Advances the generator by `increment`. The device is the current one.
+  // Advances the generator by `increment`. `device` must be the current device.
   static RandomState draw(const std::optional<at::Generator> &given, c10::Device device, uint64_t increment);
-  // As above, for an operator whose numbers are the CPU's.
+  // As draw(), for an operator that draws the CPU's numbers; `given` may be a CPU generator.
   static RandomState draw_for_host(const std::optional<at::Generator> &given, c10::Device device);
 
   struct Values {
     uint64_t seed, offset;
   };
-  // Of a captured operator, only while the graph runs.
+  // For a captured operator: may be called only while the graph runs.
   Values read() const;
-  // A CPU generator whose seed follows from them, so that each operator draws other numbers and the CUDA generator's
-  // state can be saved and restored. The numbers are not a GPU's. A CPU generator that was given stays.
+  // A CPU generator seeded with a hash of the values, so that each operator draws different numbers and the CUDA
+  // generator's state can be saved and restored. The numbers are not a GPU's. Returns a given CPU generator as it is.
   at::Generator host_generator() const;
 
 private:
   Values values_ = {0, 0};
-  const uint64_t *seed_ = nullptr, *offset_ = nullptr; // device memory, as mapped here
-  at::Generator given_;                                // the CPU's
+  const uint64_t *seed_ = nullptr, *offset_ = nullptr; // device memory mapped in this process
+  at::Generator given_;                                // a given CPU generator
 };
 
-// Gives the CPU's default generator such a seed, for an operator that takes no generator; restores it at the end.
+// Seeds the CPU's default generator like host_generator(), for operators without a generator; later restores it.
 class DefaultGeneratorScope {
 public:
   explicit DefaultGeneratorScope(const RandomState &random);
   ~DefaultGeneratorScope();
 
 private:
-  std::unique_lock<std::mutex> lock_; // one operator at a time
+  std::unique_lock<std::mutex> lock_; // only one operator at a time may use the default generator
   at::Generator generator_;
   at::Tensor state_;
 };

@@ -1,5 +1,5 @@
-// Operators that run in stream order: recorded at the call, with results that have memory and shape but no contents
-// yet.
+// Operators that run in stream order: the call records the operator, and returns results with memory and shape but
+// without contents.
 #pragma once
 #include "mirror.h"
 #include "operator.h"
@@ -7,14 +7,14 @@
 
 namespace vgpu_torch {
 
-// Whether every tensor can be addressed when the operator will run.
+// Whether every tensor can be addressed in place when the recorded operator runs.
 bool record_is_possible(const Operator &op, c10::ArrayRef<c10::IValue> given);
 
-// Replaces the arguments on the stack by results whose contents nobody has computed. `op` is never destroyed.
+// Replaces the arguments on the stack by results with undefined contents. `op` must never be destroyed.
 void record_results(const Operator &op, const c10::OperatorHandle &handle, const DeviceStream &stream,
                     torch::jit::Stack *stack);
 
-// The same, and has the operator run in stream order.
+// As record_results, and enqueues the operator in the stream.
 void record(const Operator &op, const c10::OperatorHandle &handle, const DeviceStream &stream,
             torch::jit::Stack *stack);
 

@@ -1,4 +1,4 @@
-// Work that this process does in a stream's order: behind the program's back, or at each launch of a captured graph.
+// Work that this process does in stream order: asynchronously to the program, or at each launch of a captured graph.
 #pragma once
 #include "device.h"
 #include <functional>
@@ -7,16 +7,16 @@
 namespace vgpu_torch {
 
 enum class Order {
-  NOW,      // the caller waits for the stream and does it itself
-  LATER,    // in stream order, as a kernel of a GPU would run (VGPU_TORCH=async)
-  CAPTURED, // at each launch of the graph that the stream's capture will make
+  NOW,      // the caller waits for the stream and does the work itself
+  LATER,    // in stream order, like a kernel on a GPU (VGPU_TORCH=async)
+  CAPTURED, // at each launch of the graph that is being captured
 };
 
 void stream_work_set_async(bool on);
 Order stream_work_order(const DeviceStream &stream);
 
-// Has `body` run after what is in the stream by now, on a thread of the driver's. In a capture the graph owns it. What
-// `body` throws becomes a device-side assertion: an error of the context, which the program meets at its next call.
+// Enqueues `body` in the stream; it runs on a thread of the driver. During a capture, the graph owns `body`. An
+// exception in `body` becomes a device-side assertion: a context error that the program's next call returns.
 void stream_work_add(const DeviceStream &stream, const std::string &operator_name, std::function<void()> body);
 
 } // namespace vgpu_torch

@@ -1,10 +1,10 @@
-// Dtypes that CUDA's kernels have and the CPU's lack, computed by other operators of the CPU.
+// Dtypes that CUDA's kernels support and the CPU's do not: other CPU operators compute the result.
 #pragma once
 #include "operator.h"
 
 namespace vgpu_torch {
 
-// What computes the operator with that name where its dtype needs it; nullptr: the CPU has what CUDA has.
+// The substitute for the operator `name`; nullptr if the CPU's kernel supports all dtypes that CUDA's kernel supports.
 Substitute substitute_of(const std::string &name);
 
 } // namespace vgpu_torch

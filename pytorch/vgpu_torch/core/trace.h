@@ -1,4 +1,4 @@
-// Which operators ran, for tools/find_dtypes.py: off unless it asks.
+// Records which operators run, for tools/find_dtypes.py; off by default.
 #pragma once
 #include "operator.h"
 #include <ATen/core/ivalue.h>

@@ -1,5 +1,5 @@
-// Narrow dtypes where CUDA has a kernel and the CPU has none: half precision is computed in single precision, then
-// rounded; truth values as bytes, for the operators that CUDA has for them.
+// Narrow dtypes for which CUDA has a kernel and the CPU has none: half precision is computed in single precision, then
+// rounded; bool is computed as bytes, for the operators for which CUDA supports bool.
 #pragma once
 #include "operator.h"
 #include <ATen/core/dispatch/Dispatcher.h>

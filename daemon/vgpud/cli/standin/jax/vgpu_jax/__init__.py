@@ -1,12 +1,12 @@
-"""JAX starts its CUDA backend only where one of NVIDIA's device files exists, and computes on the CPU elsewhere,
-without a word. A guest has none of them. JAX imports this as one of its plugins, before it looks.
+"""JAX starts its CUDA backend only where one of NVIDIA's device files exists; elsewhere it computes on the CPU without
+a message. A guest has none of these files. JAX imports this package as a plugin, before it looks for the files.
 """
 
 _EXISTS = "/dev/null"
 
 
 def initialize() -> None:
-    """Add a file that exists to those that JAX looks for (jax/_src/hardware_utils.py of 0.10)."""
+    """Add an existing file to the device files that JAX looks for (jax/_src/hardware_utils.py of 0.10)."""
     try:
         from jax._src import hardware_utils
     except ImportError:

@@ -1,4 +1,4 @@
-"""No compiler of its own: the targets of `driver` are those of Triton's NVIDIA backend, which compiles for them."""
+"""Has no compiler: Triton's NVIDIA backend compiles for the targets that `driver` returns."""
 
 from triton.backends.nvidia import compiler as nvidia
 

@@ -17,8 +17,8 @@ class VgpuDriver(nvidia.CudaDriver):  # the only class of this module that Trito
 
     @staticmethod
     def is_active():
-        """False in a Triton that does not read the variable: it asks all backends, and expects exactly one to be
-        active.
+        """False in a Triton that does not read TRITON_DEFAULT_BACKEND: such a Triton asks all backends, and expects
+        exactly one to be active.
         """
         choose = sys.modules["triton.runtime.driver"]._create_driver
         return (
