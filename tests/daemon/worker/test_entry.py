@@ -45,7 +45,8 @@ ASSIGNMENT = {
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = (HERE / "echo_executor.c").read_text()
     output = tmp_path_factory.mktemp("echo") / "libecho.so"
-    return compile_library(output, f"-I{ROOT / 'daemon/executor'}", "-Wall", "-Werror", source=source)
+    headers = (f"-I{ROOT / folder}" for folder in ("daemon/executor", "protocol/c", "build/gen"))
+    return compile_library(output, *headers, "-Wall", "-Werror", source=source)
 
 
 class Parent:
