@@ -80,27 +80,39 @@ void vgx_ipc_withdraw(const char token[64]) {
     close(none);
 }
 
-const char *vgx_ipc_exported_locked(const struct vgx_session *s, enum vgx_ipc_what what, uint64_t key) {
+bool vgx_ipc_export_begin(struct vgx_session *s, enum vgx_ipc_what what, uint64_t key, void *token) {
+  pthread_mutex_lock(&s->ipc_lock);
   for (uint32_t i = 0; i < s->export_count; i++)
-    if (s->exports[i].what == what && s->exports[i].key == key)
-      return s->exports[i].token;
-  return NULL;
+    if (s->exports[i].what == what && s->exports[i].key == key) {
+      memcpy(token, s->exports[i].token, sizeof s->exports[i].token);
+      pthread_mutex_unlock(&s->ipc_lock);
+      return true;
+    }
+  return false;
 }
 
-CUresult vgx_ipc_export_locked(struct vgx_session *s, enum vgx_ipc_what what, uint64_t key,
-                               const struct vgx_ipc_object *object, uint64_t nbytes) {
+static CUresult publish_locked(struct vgx_session *s, const struct vgx_ipc_object *object, uint64_t nbytes,
+                               struct vgx_export *made) {
   struct vgx_export *grown =
       s->export_count < EXPORTS_MAX ? realloc(s->exports, (s->export_count + 1) * sizeof *grown) : NULL;
-  struct vgx_export made = {.what = what, .key = key};
-  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (grown) {
-    s->exports = grown;
-    result = vgx_ipc_publish(what, object, nbytes, made.token);
-  }
-  if (object->fd >= 0)
+  if (!grown)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  s->exports = grown;
+  CUresult result = vgx_ipc_publish(made->what, object, nbytes, made->token);
+  if (result == CUDA_SUCCESS)
+    s->exports[s->export_count++] = *made;
+  return result;
+}
+
+CUresult vgx_ipc_export_end(struct vgx_session *s, enum vgx_ipc_what what, uint64_t key, CUresult made,
+                            const struct vgx_ipc_object *object, uint64_t nbytes, void *token) {
+  struct vgx_export fresh = {.what = what, .key = key};
+  CUresult result = made == CUDA_SUCCESS ? publish_locked(s, object, nbytes, &fresh) : made;
+  pthread_mutex_unlock(&s->ipc_lock);
+  if (made == CUDA_SUCCESS && object->fd >= 0)
     close(object->fd);
   if (result == CUDA_SUCCESS)
-    s->exports[s->export_count++] = made;
+    memcpy(token, fresh.token, sizeof fresh.token);
   return result;
 }
 
@@ -113,18 +125,11 @@ CUresult vgx_cuIpcGetMemHandle(struct vgx_session *s, const struct vgw_req_cuIpc
   if (b->cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, req->dptr) != CUDA_SUCCESS ||
       b->cuPointerGetAttribute(&nbytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, base) != CUDA_SUCCESS)
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = CUDA_SUCCESS;
-  pthread_mutex_lock(&s->ipc_lock);
-  if (!vgx_ipc_exported_locked(s, VGX_IPC_MEMORY, base)) {
-    struct vgx_ipc_object object = {.fd = -1};
-    result = b->ipc_export(&object, base);
-    if (result == CUDA_SUCCESS)
-      result = vgx_ipc_export_locked(s, VGX_IPC_MEMORY, base, &object, nbytes);
-  }
-  if (result == CUDA_SUCCESS)
-    memcpy(rep->handle.reserved, vgx_ipc_exported_locked(s, VGX_IPC_MEMORY, base), sizeof rep->handle.reserved);
-  pthread_mutex_unlock(&s->ipc_lock);
-  return result;
+  struct vgx_ipc_object object = {.fd = -1};
+  if (vgx_ipc_export_begin(s, VGX_IPC_MEMORY, base, &rep->handle))
+    return CUDA_SUCCESS;
+  CUresult result = b->ipc_export(&object, base);
+  return vgx_ipc_export_end(s, VGX_IPC_MEMORY, base, result, &object, nbytes, &rep->handle);
 }
 
 CUresult vgx_cuIpcOpenMemHandle_v2(struct vgx_session *s, const struct vgw_req_cuIpcOpenMemHandle_v2 *req,

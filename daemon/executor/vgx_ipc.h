@@ -14,11 +14,12 @@ struct vgx_export {
   char token[64];
 };
 
-/* The token of an exported object; NULL: it has not been exported. Under ipc_lock. */
-const char *vgx_ipc_exported_locked(const struct vgx_session *s, enum vgx_ipc_what what, uint64_t key);
-/* Publish an object and record the export, under ipc_lock. The descriptor is closed. */
-CUresult vgx_ipc_export_locked(struct vgx_session *s, enum vgx_ipc_what what, uint64_t key,
-                               const struct vgx_ipc_object *object, uint64_t nbytes);
+/* Export once: true if it has been, and its token is copied. False: export it and call the other function, until which
+ * ipc_lock is held. */
+bool vgx_ipc_export_begin(struct vgx_session *s, enum vgx_ipc_what what, uint64_t key, void *token);
+/* `made`: the backend's result. On success the object is published, and its token copied; its descriptor is closed. */
+CUresult vgx_ipc_export_end(struct vgx_session *s, enum vgx_ipc_what what, uint64_t key, CUresult made,
+                            const struct vgx_ipc_object *object, uint64_t nbytes, void *token);
 void vgx_ipc_remove_locked(struct vgx_session *s, uint32_t index);
 
 /* Whether vgpud's service for sharing is connected to this session. */

@@ -54,17 +54,29 @@ bool vgx_move_pinned(struct vgx_session *s, uint64_t address, void *to, const vo
   return found;
 }
 
-bool vgx_graph_range_add(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
+CUresult vgx_graph_range_reserve(struct vgx_session *s, uint64_t nbytes) {
   pthread_mutex_lock(&s->table_lock);
   struct vgx_graph_range *grown = s->graph_range_count < GRAPH_RANGES_MAX
                                       ? realloc(s->graph_ranges, (s->graph_range_count + 1) * sizeof *grown)
                                       : NULL;
   if (grown) {
     s->graph_ranges = grown;
-    s->graph_ranges[s->graph_range_count++] = (struct vgx_graph_range){address, nbytes};
+    s->graph_ranges[s->graph_range_count++] = (struct vgx_graph_range){0, nbytes};
   }
   pthread_mutex_unlock(&s->table_lock);
-  return grown;
+  return grown ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void vgx_graph_range_set(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
+  pthread_mutex_lock(&s->table_lock);
+  uint32_t i = s->graph_range_count;
+  while (i > 0 && (s->graph_ranges[i - 1].address || s->graph_ranges[i - 1].nbytes != nbytes))
+    i--;
+  if (i > 0 && address)
+    s->graph_ranges[i - 1].address = address;
+  else if (i > 0)
+    s->graph_ranges[i - 1] = s->graph_ranges[--s->graph_range_count];
+  pthread_mutex_unlock(&s->table_lock);
 }
 
 static bool is_of_graph(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
@@ -72,7 +84,8 @@ static bool is_of_graph(struct vgx_session *s, uint64_t address, uint64_t nbytes
   pthread_mutex_lock(&s->table_lock);
   for (uint32_t i = 0; i < s->graph_range_count && !found; i++) {
     const struct vgx_graph_range *r = &s->graph_ranges[i];
-    found = address >= r->address && address - r->address <= r->nbytes && nbytes <= r->nbytes - (address - r->address);
+    found = r->address && address >= r->address && address - r->address <= r->nbytes &&
+            nbytes <= r->nbytes - (address - r->address);
   }
   pthread_mutex_unlock(&s->table_lock);
   return found;
@@ -80,11 +93,13 @@ static bool is_of_graph(struct vgx_session *s, uint64_t address, uint64_t nbytes
 
 bool vgx_is_reachable(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
   int32_t type = 0;
-  if (vgx_is_pinned(s, address, nbytes) || is_of_graph(s, address, nbytes))
+  if (vgx_is_pinned(s, address, nbytes))
     return true;
-  return s->backend->cuPointerGetAttribute &&
-         s->backend->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
-         type == CU_MEMORYTYPE_DEVICE;
+  bool on_device =
+      s->backend->cuPointerGetAttribute &&
+      s->backend->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
+      type == CU_MEMORYTYPE_DEVICE;
+  return on_device || is_of_graph(s, address, nbytes);
 }
 
 bool vgx_box_is_reachable(struct vgx_session *s, uint64_t address, uint64_t pitch, uint64_t rows, uint64_t width,

@@ -31,12 +31,15 @@ CUresult vgx_add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint6
 #endif
 
 /* Memory of a graph's own, which NVIDIA's driver does not know as device memory before a launch has allocated it
- * (580.159.04, seen on an H200). False: the session has too much of it. Its address is never withdrawn: executable
- * graphs may outlive the graph. */
+ * (580.159.04, seen on an H200). A range is reserved before its node is made, as such a node cannot be removed from its
+ * graph. It stays until the session's end: executable graphs may outlive the graph. */
 struct vgx_graph_range {
-  uint64_t address, nbytes;
+  uint64_t address, nbytes; /* address 0: reserved */
 };
-bool vgx_graph_range_add(struct vgx_session *s, uint64_t address, uint64_t nbytes);
+/* OUT_OF_MEMORY: the session has too many of them. */
+CUresult vgx_graph_range_reserve(struct vgx_session *s, uint64_t nbytes);
+/* Set the address of a reserved range; 0: its node was not made. */
+void vgx_graph_range_set(struct vgx_session *s, uint64_t address, uint64_t nbytes);
 
 /* Whether a copy may touch these bytes: they are pinned, or a graph's own, or the driver knows their address as device
  * memory. */

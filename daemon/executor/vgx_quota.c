@@ -1,7 +1,9 @@
 #include "vgx_quota.h"
 
+#include <errno.h>
 #include <time.h>
 
+#include "vgw_clock.h"
 #include "vgw_ledger.h"
 #include "vgx_meter.h"
 #include "vgx_reason.h"
@@ -85,19 +87,13 @@ void vgx_quota_tell(struct vgx_session *s, enum vgw_quota quota) {
 
 /* --- compiling --- */
 
-static uint64_t now_ns(clockid_t clock) {
-  struct timespec t;
-  clock_gettime(clock, &t);
-  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 CUresult vgx_compile_begin(uint64_t *begun_ns) {
   struct vgx_session *s = session;
   uint64_t limit = s->options->quotas[VGW_QUOTA_COMPILE_NS];
   pthread_mutex_lock(&s->table_lock);
   bool fits = !limit || used_locked(s, VGW_QUOTA_COMPILE_NS) < limit;
   pthread_mutex_unlock(&s->table_lock);
-  *begun_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
+  *begun_ns = vgw_clock_ns(CLOCK_THREAD_CPUTIME_ID);
   if (fits)
     return CUDA_SUCCESS;
   vgx_quota_tell(s, VGW_QUOTA_COMPILE_NS);
@@ -106,7 +102,7 @@ CUresult vgx_compile_begin(uint64_t *begun_ns) {
 
 void vgx_compile_end(uint64_t begun_ns) {
   struct vgx_session *s = session;
-  uint64_t ns = now_ns(CLOCK_THREAD_CPUTIME_ID) - begun_ns;
+  uint64_t ns = vgw_clock_ns(CLOCK_THREAD_CPUTIME_ID) - begun_ns;
   pthread_mutex_lock(&s->table_lock);
   vgx_quota_add_locked(s, VGW_QUOTA_COMPILE_NS, ns);
   pthread_mutex_unlock(&s->table_lock);
@@ -134,12 +130,12 @@ static uint64_t calling(struct vgx_session *s, uint64_t now_ms) {
 
 static void sleep_until(uint64_t ns) {
   struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) != 0) {
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) {
   }
 }
 
 static void next_batch_locked(struct vgx_session *s) {
-  uint64_t per_s = s->options->calls_per_s, now = now_ns(CLOCK_MONOTONIC), due = s->paced_until_ns;
+  uint64_t per_s = s->options->calls_per_s, now = vgw_now_ns(), due = s->paced_until_ns;
   if (due > now) {
     if (is_first(s, CALLS))
       vgx_reason(s, CUDA_SUCCESS,
@@ -147,7 +143,7 @@ static void next_batch_locked(struct vgx_session *s) {
                  "of vgpud's configuration)",
                  (unsigned long long)per_s, s->options->share ? s->options->share : "-");
     sleep_until(due);
-    atomic_fetch_add_explicit(&vgx_meter->held_ns, now_ns(CLOCK_MONOTONIC) - now, memory_order_relaxed);
+    atomic_fetch_add_explicit(&vgx_meter->held_ns, vgw_now_ns() - now, memory_order_relaxed);
     now = due;
   }
   uint64_t mine = per_s / calling(s, now / 1000000), batch = mine / BATCHES_S;

@@ -3,7 +3,6 @@
  */
 #include "vgx_share.h"
 
-#include <string.h>
 #include <unistd.h>
 
 #include "vgw_enums.h"
@@ -17,19 +16,11 @@ CUresult vgx_cuMemExportToShareableHandle(struct vgx_session *s, const struct vg
                                           struct vgw_rep_cuMemExportToShareableHandle *rep) {
   if (!s->backend->share_export || !vgx_ipc_is_there())
     return vgx_not_offered(s, "cuMemExportToShareableHandle");
-  CUresult result = CUDA_SUCCESS;
-  pthread_mutex_lock(&s->ipc_lock);
-  if (!vgx_ipc_exported_locked(s, VGX_IPC_ALLOCATION, req->handle)) {
-    struct vgx_ipc_object object = {.fd = -1};
-    result = s->backend->share_export(&object, handle);
-    if (result == CUDA_SUCCESS)
-      result = vgx_ipc_export_locked(s, VGX_IPC_ALLOCATION, req->handle, &object, 0);
-  }
-  if (result == CUDA_SUCCESS)
-    memcpy(rep->token.reserved, vgx_ipc_exported_locked(s, VGX_IPC_ALLOCATION, req->handle),
-           sizeof rep->token.reserved);
-  pthread_mutex_unlock(&s->ipc_lock);
-  return result;
+  struct vgx_ipc_object object = {.fd = -1};
+  if (vgx_ipc_export_begin(s, VGX_IPC_ALLOCATION, req->handle, &rep->token))
+    return CUDA_SUCCESS;
+  CUresult result = s->backend->share_export(&object, handle);
+  return vgx_ipc_export_end(s, VGX_IPC_ALLOCATION, req->handle, result, &object, 0, &rep->token);
 }
 
 CUresult vgx_cuMemImportFromShareableHandle(struct vgx_session *s,
@@ -56,18 +47,11 @@ CUresult vgx_cuMemPoolExportToShareableHandle(struct vgx_session *s,
                                               CUmemoryPool pool, struct vgw_rep_cuMemPoolExportToShareableHandle *rep) {
   if (!s->backend->pool_export || !vgx_ipc_is_there())
     return vgx_not_offered(s, "cuMemPoolExportToShareableHandle");
-  CUresult result = CUDA_SUCCESS;
-  pthread_mutex_lock(&s->ipc_lock);
-  if (!vgx_ipc_exported_locked(s, VGX_IPC_POOL, req->pool)) {
-    struct vgx_ipc_object object = {.fd = -1};
-    result = s->backend->pool_export(&object, pool);
-    if (result == CUDA_SUCCESS)
-      result = vgx_ipc_export_locked(s, VGX_IPC_POOL, req->pool, &object, 0);
-  }
-  if (result == CUDA_SUCCESS)
-    memcpy(rep->token.reserved, vgx_ipc_exported_locked(s, VGX_IPC_POOL, req->pool), sizeof rep->token.reserved);
-  pthread_mutex_unlock(&s->ipc_lock);
-  return result;
+  struct vgx_ipc_object object = {.fd = -1};
+  if (vgx_ipc_export_begin(s, VGX_IPC_POOL, req->pool, &rep->token))
+    return CUDA_SUCCESS;
+  CUresult result = s->backend->pool_export(&object, pool);
+  return vgx_ipc_export_end(s, VGX_IPC_POOL, req->pool, result, &object, 0, &rep->token);
 }
 
 CUresult vgx_cuMemPoolImportFromShareableHandle(struct vgx_session *s,
@@ -95,19 +79,11 @@ CUresult vgx_cuMemPoolExportPointer(struct vgx_session *s, const struct vgw_req_
   if (b->cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, req->ptr) != CUDA_SUCCESS ||
       b->cuPointerGetAttribute(&nbytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, base) != CUDA_SUCCESS || base != req->ptr)
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = CUDA_SUCCESS;
-  pthread_mutex_lock(&s->ipc_lock);
-  if (!vgx_ipc_exported_locked(s, VGX_IPC_POINTER, base)) {
-    struct vgx_ipc_object object = {.fd = -1};
-    result = b->pointer_export(&object, base);
-    if (result == CUDA_SUCCESS)
-      result = vgx_ipc_export_locked(s, VGX_IPC_POINTER, base, &object, nbytes);
-  }
-  if (result == CUDA_SUCCESS)
-    memcpy(rep->shareData_out.reserved, vgx_ipc_exported_locked(s, VGX_IPC_POINTER, base),
-           sizeof rep->shareData_out.reserved);
-  pthread_mutex_unlock(&s->ipc_lock);
-  return result;
+  struct vgx_ipc_object object = {.fd = -1};
+  if (vgx_ipc_export_begin(s, VGX_IPC_POINTER, base, &rep->shareData_out))
+    return CUDA_SUCCESS;
+  CUresult result = b->pointer_export(&object, base);
+  return vgx_ipc_export_end(s, VGX_IPC_POINTER, base, result, &object, nbytes, &rep->shareData_out);
 }
 
 CUresult vgx_cuMemPoolImportPointer(struct vgx_session *s, const struct vgw_req_cuMemPoolImportPointer *req,

@@ -59,8 +59,9 @@ fn(
     worker_before=f"{PARAMS} params = {{.poolProps = poolProps, .accessDescs = accessDescs, .accessDescCount = "
     "req->accessDescCount, .bytesize = req->bytesize}",
     given=["phGraphNode", "hGraph", "dependencies", "numDependencies", "&params"],
-    worker_after="dptr = params.dptr, "
-    "result = vgx_graph_range_add(s, dptr, req->bytesize) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY",
+    worker_checks=["vgx_graph_range_reserve(s, req->bytesize)"],
+    worker_done="vgx_graph_range_set(s, result == CUDA_SUCCESS ? params.dptr : 0, req->bytesize)",
+    worker_after="dptr = params.dptr",
     doc="Memory whose address is known now, and which there is from this node's run until it is freed.",
 )
 fn(

@@ -124,7 +124,12 @@ def run(tree: Path, env: dict[str, str], arguments: Sequence[str], log: Path, li
 def build(folder: Path, wheels: Path | None, out: Path, commands: Sequence[Sequence[str]] = BUILD) -> dict[str, str]:
     """Copy this tree to `folder`/tree and build it; returns the environment for programs. Raises RuntimeError."""
     site, tree = folder / "site", folder / "tree"
-    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(*NOT_COPIED, out.name), symlinks=True)
+    patterns = shutil.ignore_patterns(*NOT_COPIED)
+
+    def left_out(parent: str, names: list[str]) -> set[str]:
+        return patterns(parent, names) | {name for name in names if Path(parent, name) == out}
+
+    shutil.copytree(ROOT, tree, ignore=left_out, symlinks=True)
     if wheels:
         files = sorted(wheels.resolve().glob("*.whl"))
         install = ["-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", str(site)]

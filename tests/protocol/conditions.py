@@ -48,6 +48,7 @@ RIGHT: dict[str, dict[str, int]] = {
 WRONG: dict[str, list[Wrong]] = {
     **{name: [Wrong({"callback": 1}, VIOLATION)] for name in HOST_NODES},
     "cuGraphAddMemcpyNode": _unreachable("dst", "src"),
+    "cuGraphAddMemAllocNode": _unreachable("bytesize"),
     "cuGraphExecMemcpyNodeSetParams": [*_unreachable("dst", "src"), Wrong({"hNode": SPLIT}, NOT_SUPPORTED)],
     "cuGraphMemcpyNodeSetParams": [
         *_unreachable("dst", "src"),

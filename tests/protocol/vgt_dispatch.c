@@ -87,9 +87,13 @@ bool vgx_is_reachable(struct vgx_session *s, uint64_t address, uint64_t nbytes) 
   return vgx_is_pinned(s, address, nbytes);
 }
 
-bool vgx_graph_range_add(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
+CUresult vgx_graph_range_reserve(struct vgx_session *s, uint64_t nbytes) {
+  (void)s;
+  return nbytes == OUT_OF_REACH ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+void vgx_graph_range_set(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
   (void)s, (void)address, (void)nbytes;
-  return true;
 }
 
 bool vgx_box_is_reachable(struct vgx_session *s, uint64_t address, uint64_t pitch, uint64_t rows, uint64_t width,
