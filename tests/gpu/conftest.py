@@ -36,7 +36,7 @@ def remoted_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     config.write_text(
         f"listen = ['unix:{directory}/vgpud.sock']\nadmin = '{directory}/admin.sock'\nbackend = 'cuda'\n"
         f"libcuda = '{os.environ.get('VGPU_TEST_LIBCUDA', 'libcuda.so.1')}'\n"
-        f"shared_memory = {str(request.param).lower()}\n"
+        f"shared_memory = {str(request.param).lower()}\ncache_dir = '{directory}/cache'\n"
     )
     running = Running.start(config, directory, "log")
     running.wait_ready()

@@ -15,7 +15,7 @@ CASES = {
     *(f"GM{n}" for n in range(1, 12)),  # repairs that harm, mislead or cannot work
     *(f"GR{n}" for n in range(1, 10)),  # the reason is shown on the wrong machine
     *(f"GP{n}" for n in range(1, 13)),  # packages, installing, service
-    *(f"AT{n}" for n in range(1, 24)),  # attacks (docs/security.md)
+    *(f"AT{n}" for n in range(1, 26)),  # attacks (docs/security.md)
     # Public bug reports; NR06, 11, 12, 18 and 20 were never assigned.
     *(f"NR{n:02}" for n in (1, 2, 3, 4, 5, 7, 8, 9, 10, 13, 14, 15, 16, 17, 19, 21, 22)),
 }

@@ -46,13 +46,14 @@ class Relay:
         return done.stdout
 
 
-def _start(directory: Path, name: str, config: str, env: dict[str, str]) -> Running:
+def start(directory: Path, name: str, config: str, env: dict[str, str]) -> Running:
     path = directory / f"{name}.toml"
     path.write_text(
         f"listen = ['unix:{directory}/{name}.sock']\nadmin = '{directory}/{name}.admin'\n"
         f"cache_dir = '{directory}/{name}.cache'\n{config}\n"
     )
     running = Running.start(path, directory, f"{name}.log", env)
+    running.admin_path = directory / f"{name}.admin"
     running.wait_ready()
     return running
 
@@ -60,7 +61,7 @@ def _start(directory: Path, name: str, config: str, env: dict[str, str]) -> Runn
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """vgpud A, which B sees as the driver of a machine with two H100s."""
-    running = _start(tmp_path_factory.mktemp("driver"), "a", "gpus = 'h100:2'", {})
+    running = start(tmp_path_factory.mktemp("driver"), "a", "gpus = 'h100:2'", {})
     yield running
     running.end()
 
@@ -77,7 +78,7 @@ def relays(driver: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             f"worker_command = {[sys.executable, str(WORKER), '--backend', 'cuda']!r}"
         )
         environment = {"VGPU_ENDPOINT": str(driver.endpoint), "LD_LIBRARY_PATH": str(LIBRARIES)}
-        running = _start(tmp_path_factory.mktemp("relay"), "b", config, environment)
+        running = start(tmp_path_factory.mktemp("relay"), "b", config, environment)
         started.append(running)
         env = merged({"VGPU_ENDPOINT": str(running.endpoint), "LD_LIBRARY_PATH": str(LIBRARIES)})
         return Relay(env, shared_memory)

@@ -18,7 +18,7 @@ from vgpud.supervision.supervisor import WorkerGoneError, WorkerStartError
 from vgpud.tenancy.cache_folder import CacheFolders, open_shared
 from vgpud.tenancy.meter import Meters
 from vgpud.tenancy.peer import open_peer_pidfd
-from vgpud.tenancy.tenant import Identified
+from vgpud.tenancy.tenant import Identified, Tenant
 from vgpud.vm.region import Range
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class _Request:
     assignment: dict[str, Any]
     lent: list[HasFileno]
     device: int
+    tenant: Tenant | None
     region: Region | None
     kept: ExitStack  # closed when the session has ended
     until_attached: ExitStack  # closed when a worker is about to answer the client
@@ -170,7 +171,10 @@ class Handover:
                 kept.callback(region.give_back, part)
                 assignment["region"] = [part.offset, part.nbytes]
             lender = None if part is None else region
-            request = _Request(client, session, config, assignment, lent, device, lender, kept, until_attached, on_end)
+            tenant = None if owner is None else owner.tenant
+            request = _Request(
+                client, session, config, assignment, lent, device, tenant, lender, kept, until_attached, on_end
+            )
             worker, group = await self._assign(request)
             request.held = _Held(worker, owner, folder, desks, row, group, part)
             self._hold(session, request.held, kept)
@@ -190,7 +194,7 @@ class Handover:
         """
         while True:
             request.tries_left -= 1
-            worker = await self._supervisor.take(request.device)
+            worker = await self._supervisor.take(request.device, request.tenant)
             try:
                 return worker, self._assign_to(worker, request)
             except WorkerGoneError:
@@ -323,7 +327,8 @@ class Handover:
             kept.close()
             on_end()
 
-        worker = self._supervisor.adopt(process, fields["worker"], incoming, session.number, ended)
+        tenant = None if owner is None else owner.tenant
+        worker = self._supervisor.adopt(process, fields["worker"], incoming, session.number, tenant, ended)
         self._placement.adopt(worker.pid, group, session, config)
         kept.callback(self._placement.leave, worker.pid, group)
         self._hold(session, _Held(worker, owner, folder, desks, row, group, part), kept)

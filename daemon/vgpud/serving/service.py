@@ -85,6 +85,7 @@ class Service:
             self._spawner,
             config.limits,
             self.metrics,
+            shares_ids=config.backend == "cuda",
             warm_orders=[
                 {
                     "device": device,
@@ -132,26 +133,27 @@ class Service:
         # `-P` keeps the working directory off the module path: a worker runs our code, wherever vgpud was started.
         launcher = [sys.executable, "-P", "-m", "vgpud.worker.launcher"]
         options = ["--backend", config.backend, "--libcuda", config.libcuda, "--gpus", self._inventory.gpus]
-        if config.backend == "simulator":
-            options += self._reserve_user_ids()
+        try:
+            ids = self._reserve_user_ids()
+            options += ["--user-ids", format_ids(ids)]
+        except OSError as error:
+            ids = None
+            options += ["--no-user-ids", str(error)]
         drop_capabilities()
         fd = None if self._user_namespace is None else self._user_namespace[0]
-        return LauncherSpawner([*launcher, *options], child_environment(), self._isolation_is_missing, fd)
+        return LauncherSpawner([*launcher, *options], child_environment(), self._isolation_is_missing, fd, ids)
 
-    def _reserve_user_ids(self) -> list[str]:
-        """The launcher's options for its workers' user ids (of the host or of a namespace), or why there are none."""
+    def _reserve_user_ids(self) -> range:
+        """The workers' user ids, of the host or of a namespace. Raises OSError: why there are none."""
         ids = parse_ids(self.config.worker_ids)
-        if os.geteuid() != 0:
-            try:
-                before = None if self._incoming is None else self._incoming.document.get("user_namespace")
-                if before is not None and self._incoming is not None:
-                    self._user_namespace = self._incoming.take(before["fd"]), parse_ids(before["ids"])
-                else:
-                    self._user_namespace = make(ids)
-            except OSError as error:
-                return ["--no-user-ids", str(error)]
-            ids = self._user_namespace[1]
-        return ["--user-ids", format_ids(ids)]
+        if os.geteuid() == 0:
+            return ids
+        before = None if self._incoming is None else self._incoming.document.get("user_namespace")
+        if before is not None and self._incoming is not None:
+            self._user_namespace = self._incoming.take(before["fd"]), parse_ids(before["ids"])
+        else:
+            self._user_namespace = make(ids)
+        return self._user_namespace[1]
 
     def _isolation_is_missing(self) -> None:
         missing = list(self._spawner.missing)

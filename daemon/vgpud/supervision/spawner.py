@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 from vgpud.log import get_logger
 from vgpud.proto.packet import receive_packet
 from vgpud.proto.packing import pack_map, unpack_map
+from vgpud.worker.user_ids import UserIds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +36,7 @@ class Process(Protocol):
 
     pid: int  # 0: not known yet
     key: str  # identifies the process in Spawner.dump()
+    uid: int | None  # its user id, where workers have ids of their own
     returncode: int | None  # negative: the signal that ended it
     on_exit: Callable[[], None]
 
@@ -49,10 +51,15 @@ class Spawner(Protocol):
     """Starts the supervisor's workers."""
 
     missing: tuple[str, ...]  # parts of a worker's isolation that the kernel refuses
-    own_ids: bool  # whether each worker has a user id of its own
+    own_ids: bool | None  # whether workers have user ids of their own; None: not known yet
 
-    def spawn(self, control_fd: int, stderr_fd: int, environment: dict[str, str], *, warm: bool) -> Process:
-        """Start a worker; the descriptors stay the caller's. Raises OSError."""
+    def spawn(
+        self, control_fd: int, stderr_fd: int, environment: dict[str, str], *, warm: bool, uid: int | None = None
+    ) -> Process:
+        """Start a worker; the descriptors stay the caller's. Raises OSError.
+
+        `uid`: of a running worker, whose user id this one shall have, too; None: one that no other worker has.
+        """
 
     def dump(self, outgoing: Outgoing) -> list[dict[str, Any]]:
         """The state for adopt(), in the next vgpud in this process."""
@@ -88,6 +95,7 @@ class _ExecutedProcess:
         """`process` is None if the previous vgpud in this process started it."""
         self.pid = pid
         self.key = str(pid)
+        self.uid: int | None = None
         self._process = process
         self.returncode: int | None = None
         self.on_exit: Callable[[], None] = _ignore
@@ -116,13 +124,15 @@ class CommandSpawner:
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         self.missing: tuple[str, ...] = ("what worker_command does not do itself",)
-        self.own_ids = False
+        self.own_ids: bool | None = False
         self._command = command
         self._environment = environment
         self._running: WeakValueDictionary[int, _ExecutedProcess] = WeakValueDictionary()
 
-    def spawn(self, control_fd: int, stderr_fd: int, environment: dict[str, str], *, warm: bool) -> Process:
-        """See Spawner."""
+    def spawn(
+        self, control_fd: int, stderr_fd: int, environment: dict[str, str], *, warm: bool, uid: int | None = None
+    ) -> Process:
+        """See Spawner; the user id is the command's choice."""
         process = subprocess.Popen(
             [*self._command, "--control-fd", str(control_fd), *(["--warm"] if warm else [])],
             env=self._environment | environment,
@@ -153,10 +163,13 @@ class CommandSpawner:
 class _LaunchedProcess:
     """A child of a launcher, which reports when and how it ended."""
 
-    def __init__(self, key: str, on_late: Callable[[], None]) -> None:
-        """`on_late`: called when the process is to be killed before the launcher has forked it."""
+    def __init__(self, key: str, on_late: Callable[[], None], uid: int | None, ids: UserIds | None) -> None:
+        """`on_late`: called when the process is to be killed before the launcher has forked it. `ids`: where its user
+        id is reserved, which is released at its end."""
         self.pid = 0
         self.key = key
+        self.uid = uid
+        self._ids = ids
         self.returncode: int | None = None
         self.on_exit: Callable[[], None] = _ignore
         self._pidfd: int | None = None
@@ -210,6 +223,8 @@ class _LaunchedProcess:
         if self.returncode is not None:
             return
         self.returncode = code
+        if self._ids is not None and self.uid is not None:
+            self._ids.release(self.uid)
         if self._pidfd is not None:
             asyncio.get_running_loop().remove_reader(self._pidfd)
             os.close(self._pidfd)
@@ -227,10 +242,12 @@ class _Launcher:
         on_hello: Callable[[list[str], bool], None],
         on_gone: Callable[[], None],
         process: subprocess.Popen[bytes] | None = None,
+        ids: UserIds | None = None,
     ) -> None:
         """`on_hello`: called with what the kernel refuses, and whether workers have user ids of their own.
-        `on_gone`: called once, when the launcher takes no more orders."""
+        `on_gone`: called once, when the launcher takes no more orders. `ids`: of which each worker gets one."""
         self.pid = pid
+        self._ids = ids
         self._process = process
         self._control: socket.socket | None = control
         self._on_hello, self._on_gone = on_hello, on_gone
@@ -247,6 +264,7 @@ class _Launcher:
         on_hello: Callable[[list[str], bool], None],
         on_gone: Callable[[], None],
         user_namespace_fd: int | None,
+        ids: UserIds | None,
     ) -> _Launcher:
         """Execute a launcher. Raises OSError."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -266,15 +284,24 @@ class _Launcher:
             ours.close()
             raise
         ours.setblocking(False)
-        return cls(process.pid, ours, on_hello, on_gone, process)
+        return cls(process.pid, ours, on_hello, on_gone, process, ids)
 
-    def order(self, control_fd: int, stderr_fd: int, environment: dict[str, str], *, warm: bool) -> Process:
-        """Order a worker. Raises OSError."""
+    def order(
+        self, control_fd: int, stderr_fd: int, environment: dict[str, str], *, warm: bool, uid: int | None
+    ) -> Process:
+        """Order a worker; see Spawner.spawn. Raises OSError."""
         assert self._control is not None
         number = next(self._numbers)
-        order = pack_map({"type": "spawn", "id": number, "warm": warm, "environment": environment})
-        socket.send_fds(self._control, [order], [control_fd, stderr_fd])
-        process = self._processes[number] = _LaunchedProcess(f"{self.pid}:{number}", self._end_hung)
+        if self._ids is not None:
+            uid = self._ids.reserve(uid)
+        order = pack_map({"type": "spawn", "id": number, "warm": warm, "environment": environment, "uid": uid})
+        try:
+            socket.send_fds(self._control, [order], [control_fd, stderr_fd])
+        except OSError:
+            if self._ids is not None and uid is not None:
+                self._ids.release(uid)
+            raise
+        process = self._processes[number] = _LaunchedProcess(f"{self.pid}:{number}", self._end_hung, uid, self._ids)
         return process
 
     def dump(self, outgoing: Outgoing) -> dict[str, Any] | None:
@@ -283,11 +310,12 @@ class _Launcher:
         if self._control is None or not running:
             return None
         pidfds = {number: outgoing.add(pidfd) for number, pidfd in running.items()}
-        return {"pid": self.pid, "control": outgoing.add(self._control.fileno()), "processes": pidfds}
+        control, uids = outgoing.add(self._control.fileno()), {number: self._processes[number].uid for number in pidfds}
+        return {"pid": self.pid, "control": control, "processes": pidfds, "uids": uids}
 
     @classmethod
     def adopt(
-        cls, fields: dict[str, Any], incoming: Incoming, on_gone: Callable[[], None]
+        cls, fields: dict[str, Any], incoming: Incoming, on_gone: Callable[[], None], ids: UserIds | None
     ) -> tuple[_Launcher, dict[str, Process]]:
         """Adopt the launcher of the previous vgpud, which gets no new orders. Returns its processes by their keys."""
         control = socket.socket(fileno=incoming.take(fields["control"]))
@@ -295,7 +323,10 @@ class _Launcher:
         launcher = cls(fields["pid"], control, lambda _missing, _own_ids: None, on_gone)
         launcher._is_retired = True
         for number, name in fields["processes"].items():
-            process = _LaunchedProcess(f"{launcher.pid}:{number}", _ignore)
+            uid = fields.get("uids", {}).get(number)  # a vgpud before 2026-11-29 does not tell
+            if ids is not None and uid is not None:
+                ids.reserve(uid)
+            process = _LaunchedProcess(f"{launcher.pid}:{number}", _ignore, uid, ids)
             process.started(incoming.take(name))
             launcher._processes[int(number)] = process
         return launcher, {process.key: process for process in launcher._processes.values()}
@@ -389,11 +420,13 @@ class LauncherSpawner:
         environment: dict[str, str],
         on_missing: Callable[[], None] = _ignore,
         user_namespace_fd: int | None = None,
+        ids: range | None = None,
     ) -> None:
         """`on_missing`: called when `missing` is known, if it is not empty. `user_namespace_fd`: for the launcher to
-        enter; stays the caller's."""
+        enter; stays the caller's. `ids`: the user ids of workers."""
         self.missing: tuple[str, ...] = ()
-        self.own_ids = False
+        self.own_ids: bool | None = None
+        self._ids = None if ids is None else UserIds(ids)
         self._user_namespace_fd = user_namespace_fd
         self._command = command
         self._environment = environment
@@ -406,11 +439,13 @@ class LauncherSpawner:
         """The launcher's process id; 0: none runs."""
         return 0 if self._launcher is None else self._launcher.pid
 
-    def spawn(self, control_fd: int, stderr_fd: int, environment: dict[str, str], *, warm: bool) -> Process:
+    def spawn(
+        self, control_fd: int, stderr_fd: int, environment: dict[str, str], *, warm: bool, uid: int | None = None
+    ) -> Process:
         """See Spawner."""
         if self._launcher is not None:
             try:
-                return self._launcher.order(control_fd, stderr_fd, environment, warm=warm)
+                return self._launcher.order(control_fd, stderr_fd, environment, warm=warm, uid=uid)
             except ConnectionError:
                 # The launcher has died. Its last messages are still to be read, but a new launcher is needed now.
                 self._retired.append(self._launcher)
@@ -421,9 +456,10 @@ class LauncherSpawner:
             self._take_hello,
             functools.partial(self._forget, gone),
             self._user_namespace_fd,
+            self._ids,
         )
         gone.append(self._launcher)
-        return self._launcher.order(control_fd, stderr_fd, environment, warm=warm)
+        return self._launcher.order(control_fd, stderr_fd, environment, warm=warm, uid=uid)
 
     def dump(self, outgoing: Outgoing) -> list[dict[str, Any]]:
         """See Spawner."""
@@ -435,7 +471,7 @@ class LauncherSpawner:
         found: dict[str, Process] = {}
         for fields in dumped:
             gone: list[_Launcher] = []
-            launcher, processes = _Launcher.adopt(fields, incoming, functools.partial(self._forget, gone))
+            launcher, processes = _Launcher.adopt(fields, incoming, functools.partial(self._forget, gone), self._ids)
             gone.append(launcher)
             self._retired.append(launcher)
             found |= processes

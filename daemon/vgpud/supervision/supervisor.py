@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vgpud.log import get_logger
@@ -51,8 +52,22 @@ def cache_environment(limits: LimitsConfig) -> dict[str, str]:
     return {"CUDA_CACHE_MAXSIZE": str(min(limits.kernel_cache_nbytes, _CACHE_CAP_NBYTES))}
 
 
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    """A client that waits for a worker."""
+
+    owner: object  # as Worker.owner
+    future: asyncio.Future[Worker]
+
+
 class Supervisor:
-    """Owns every worker process. All methods run on the event loop."""
+    """Owns every worker process. All methods run on the event loop.
+
+    Where workers of one tenant share a user id (`shares_ids`), a waiting worker has an id that no other worker has, and
+    nobody's. The first client that gets it makes it its tenant's: the tenant's further clients get workers that are
+    started with this id, until its last worker has ended. So two tenants never have the same id, though a driver makes
+    what it knows of its process before the client is known.
+    """
 
     def __init__(
         self,
@@ -60,6 +75,7 @@ class Supervisor:
         limits: LimitsConfig,
         metrics: Metrics,
         *,
+        shares_ids: bool = False,
         warm_orders: list[dict[str, Any]] | None = None,
     ) -> None:
         """Start nothing yet.
@@ -68,6 +84,7 @@ class Supervisor:
             spawner: makes the processes; closed by stop().
             limits: see set_limits().
             metrics: the counters to update.
+            shares_ids: whether workers of one tenant share a user id, as the backend requires; else each has its own.
             warm_orders: for each device, what a worker must know to make a context on it (worker/control.py).
         """
         self._spawner = spawner
@@ -80,7 +97,8 @@ class Supervisor:
         self._warm_orders = warm_orders or []
         self._warm: dict[int, list[Worker]] = {order["device"]: [] for order in self._warm_orders}
         self._warm_retry: asyncio.TimerHandle | None = None
-        self._waiting: deque[asyncio.Future[Worker]] = deque()
+        self._shares_ids = shares_ids
+        self._waiting: list[_Waiting] = []
         self._served_at = float("-inf")  # when a waiting client last got a worker, on the loop's clock
         self._failures_in_row = 0
         self._failure = ""
@@ -98,8 +116,8 @@ class Supervisor:
 
     @property
     def workers_have_own_ids(self) -> bool:
-        """Whether each worker has a user id of its own."""
-        return self._spawner.own_ids
+        """Whether workers have user ids of their own, not vgpud's."""
+        return bool(self._spawner.own_ids)
 
     @property
     def spare_pids(self) -> list[int]:
@@ -134,8 +152,12 @@ class Supervisor:
         self._refusal = why
         self._fail_waiting(why)
 
-    async def take(self, device: int = -1) -> Worker:
+    async def take(self, device: int = -1, tenant: object = None) -> Worker:
         """A worker that is ready to serve: one with a context on `device`, a spare, or one started now.
+
+        Args:
+            device: the one that the client will use first; -1: unknown.
+            tenant: the client's; None: it cannot be told from others, so it shares a user id with nobody.
 
         Raises:
             WorkerStartError: no worker could be started.
@@ -144,20 +166,15 @@ class Supervisor:
             raise WorkerStartError("vgpud is stopping")
         if self._refusal:
             raise WorkerStartError(self._refusal)
-        if self._warm.get(device):
-            worker = self._warm[device].pop(0)
-            self._metrics.warm_workers_taken += 1
-            asyncio.get_running_loop().call_soon(self._fill)
+        owner = self._owner(tenant)
+        if (worker := self._pop_waiting(device, owner)) is not None:
             return worker
-        while self._spares:
-            worker = self._spares.pop(0)
-            asyncio.get_running_loop().call_soon(self._fill)  # after the caller has handed over: starting takes a while
-            if not worker.has_hung_up:  # one that has just died is still to be reaped
-                return worker
         if self._failures_in_row >= _FAILURES_BEFORE_REFUSAL and self._refill is not None:
             raise WorkerStartError(f"workers do not start: {self._failure}")
         future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
+        waiting = _Waiting(owner, future)
+        self._waiting.append(waiting)
+        self._claim_starting(owner)
         self._fill()
         try:
             return await self._wait_turn(future)
@@ -168,8 +185,41 @@ class Supervisor:
                 raise
             raise WorkerStartError("no worker was ready in time") from None
         finally:
-            if future in self._waiting:
-                self._waiting.remove(future)
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+
+    def _owner(self, tenant: object) -> object:
+        """Who shall own a worker's user id; None: nobody, as the id is not shared."""
+        if not self._shares_ids or self._spawner.own_ids is False:
+            return None
+        return object() if tenant is None else tenant
+
+    def _workers_of(self, owner: object) -> list[Worker]:
+        return [] if owner is None else [worker for worker in self._workers if worker.owner == owner]
+
+    def _claim_starting(self, owner: object) -> None:
+        """Make the owner's a worker that is being started as a spare, so that further ones get its user id at once."""
+        if owner is not None and not self._workers_of(owner):
+            for worker in self._starting:
+                if worker.owner is None and worker.warm_device is None:
+                    worker.owner = owner
+                    return
+
+    def _pop_waiting(self, device: int, owner: object) -> Worker | None:
+        """A worker that waits, if there is one that the owner may have; it is the owner's from now on."""
+        if self._workers_of(owner):
+            return None  # those that wait have other user ids
+        worker = None
+        if self._warm.get(device):
+            worker = self._warm[device].pop(0)
+            self._metrics.warm_workers_taken += 1
+        while worker is None and self._spares:
+            spare = self._spares.pop(0)
+            worker = None if spare.has_hung_up else spare  # one that has just died is still to be reaped
+        if worker is not None:
+            worker.owner = owner
+        asyncio.get_running_loop().call_soon(self._fill)  # after the caller has handed over: starting takes a while
+        return worker
 
     async def _wait_turn(self, future: asyncio.Future[Worker]) -> Worker:
         """Wait for a worker. The timeout begins anew whenever a waiting client gets one, so others may wait longer.
@@ -187,6 +237,11 @@ class Supervisor:
 
     def _keep_spare(self, worker: Worker) -> None:
         """Keep a worker for the next client, unless enough are waiting: many are started while many clients connect."""
+        if worker.owner is not None:
+            if len(self._workers_of(worker.owner)) > 1:
+                worker.terminate()  # nobody but its owner may have it
+                return
+            worker.owner = None
         if len(self._spares) < self._limits.spare_workers or self._waiting:
             self._spares.append(worker)
         else:
@@ -238,10 +293,12 @@ class Supervisor:
         fields: dict[str, Any],
         incoming: Incoming,
         session: int,
+        tenant: object,
         on_end: Callable[[Worker], None],
     ) -> Worker:
-        """Adopt a worker of the previous vgpud, with its session; `fields` are Worker.dump()'s."""
+        """Adopt a worker of the previous vgpud, with its session; `fields`: Worker.dump()'s; `tenant`: as in take()."""
         worker = adopt_worker(process, fields, incoming, session, self._exited)
+        worker.owner = self._owner(tenant)
         self._workers.add(worker)
         self._idle.clear()
         pidfd = fields["client_pidfd"]
@@ -295,9 +352,10 @@ class Supervisor:
         """Start as many workers as spares and waiting clients lack."""
         if self._refill is not None or self._stopping:
             return
-        wanted = self._limits.spare_workers + len(self._waiting) - len(self._spares)
-        while self._starting_count(None) < min(wanted, _STARTING_CAP):
-            if not self._spawn(None):
+        for owner in self._lacking():
+            if self._starting_count(None) >= _STARTING_CAP:
+                break
+            if not self._spawn(None, owner):
                 return
         if self._warm_retry is not None:
             return
@@ -310,11 +368,24 @@ class Supervisor:
                 if not self._spawn(order):
                     return
 
+    def _lacking(self) -> list[object]:
+        """The owners of workers to start: those of waiting clients, and None for each spare that lacks."""
+        starting = Counter(worker.owner for worker in self._starting if worker.warm_device is None)
+        lacking: list[object] = []
+        for waiting in self._waiting:
+            if starting[waiting.owner]:
+                starting[waiting.owner] -= 1
+            else:
+                lacking.append(waiting.owner)
+        spares = self._limits.spare_workers - len(self._spares) - starting[None]
+        return lacking + [None] * max(0, spares)
+
     def _starting_count(self, device: int | None) -> int:
         return sum(worker.warm_device == device for worker in self._starting)
 
-    def _spawn(self, warm_order: dict[str, Any] | None) -> bool:
+    def _spawn(self, warm_order: dict[str, Any] | None, owner: object = None) -> bool:
         """Start a worker; False on failure, when a retry is scheduled."""
+        uid = next((worker.uid for worker in self._workers_of(owner)), None)
         try:
             worker = spawn_worker(
                 self._spawner,
@@ -322,11 +393,13 @@ class Supervisor:
                 on_ready=self._ready,
                 on_exit=self._exited,
                 warm_order=warm_order,
+                uid=uid,
             )
         except OSError as error:
             self._start_failed(str(error))
             return False
         worker.expect("ready", self._limits.worker_start_timeout_s, self._count_kill)
+        worker.owner = owner
         self._workers.add(worker)
         self._starting.add(worker)
         self._idle.clear()
@@ -359,10 +432,10 @@ class Supervisor:
             self._refill = asyncio.get_running_loop().call_later(delay_s, self._try_again)
 
     def _fail_waiting(self, why: str) -> None:
-        while self._waiting:
-            future = self._waiting.popleft()
-            if not future.done():
-                future.set_exception(WorkerStartError(why))
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            if not each.future.done():
+                each.future.set_exception(WorkerStartError(why))
 
     def _try_again(self) -> None:
         self._refill = None
@@ -381,14 +454,16 @@ class Supervisor:
                 worker.terminate()  # fewer are wanted than when it was started
             self._fill()
             return
-        while self._waiting:
-            future = self._waiting.popleft()
-            if not future.done():
+        self._waiting = [each for each in self._waiting if not each.future.done()]
+        for waiting in self._waiting:
+            if worker.owner == waiting.owner or (worker.owner is None and not self._workers_of(waiting.owner)):
+                self._waiting.remove(waiting)
                 self._served_at = asyncio.get_running_loop().time()
-                future.set_result(worker)
-                self._fill()
-                return
-        self._keep_spare(worker)
+                worker.owner = waiting.owner
+                waiting.future.set_result(worker)
+                break
+        else:
+            self._keep_spare(worker)
         self._fill()
 
     def _exited(self, worker: Worker) -> None:

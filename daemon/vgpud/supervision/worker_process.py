@@ -66,6 +66,7 @@ class Worker:
         self.is_attached = False  # it has answered its client, or is about to
         self.was_ended = False  # by vgpud
         self.session: int | None = None
+        self.owner: object = None  # whose the user id is, where workers of one tenant share one; None: nobody's yet
         self.warm_device = warm_device  # on which the worker creates a context
         self.reason: str | None = None
         self._was_stopped = False
@@ -93,6 +94,11 @@ class Worker:
     def pid(self) -> int:
         """The process id; 0 while it is being started."""
         return self._process.pid
+
+    @property
+    def uid(self) -> int | None:
+        """Its user id, where workers have ids of their own."""
+        return self._process.uid
 
     @property
     def failed(self) -> bool:
@@ -324,6 +330,7 @@ def spawn_worker(
     on_ready: Callable[[Worker], None],
     on_exit: Callable[[Worker], None],
     warm_order: dict[str, Any] | None = None,
+    uid: int | None = None,
 ) -> Worker:
     """Start a worker process waiting for its assignment. Raises OSError.
 
@@ -333,11 +340,12 @@ def spawn_worker(
         on_ready: called when the worker can serve.
         on_exit: called once, after the process was reaped.
         warm_order: the fields of worker/control.py's WarmOrder.
+        uid: see Spawner.spawn.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     stderr_fd, their_stderr_fd = os.pipe()
     try:
-        process = spawner.spawn(theirs.fileno(), their_stderr_fd, environment, warm=warm_order is not None)
+        process = spawner.spawn(theirs.fileno(), their_stderr_fd, environment, warm=warm_order is not None, uid=uid)
     except BaseException:
         ours.close()
         os.close(stderr_fd)

@@ -9,8 +9,8 @@ user is mapped to itself. Each step that the kernel refuses is named in `missing
   workers have one namespace together, which contains no other process.
 - mount: /proc shows that namespace alone, /dev/shm is empty.
 - ipc, net: no System V object and no abstract socket is shared with another program of the host.
-- user id: each worker has its own (user_ids.py), so it owns no process or file of another worker. Not on a card, where
-  the driver shares memory between processes of one user alone.
+- user id: each worker has its own (user_ids.py), so it owns no process or file of another worker. On a card each tenant
+  has its own, as the driver shares memory between processes of one user alone.
 - Capabilities: none are left, and none can be gained.
 """
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import glob
 import os
 import platform
 import signal
@@ -31,6 +32,7 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 4, 24
 _CAPABILITY_VERSION = 0x20080522
 _CAPABILITY_COUNT = 64  # more than any kernel has
 _CAPSET = {"x86_64": 126, "aarch64": 91}
+_DEVICES = ("/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/nvidia-uvm")
 _SHM = "/dev/shm"  # noqa: S108
 _SHM_OPTIONS = "size=16m,nr_inodes=256,mode=1777"
 
@@ -44,6 +46,7 @@ class Cells:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._own_pid_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self._together = together
+        self.ids_name = f"user id for each {'tenant' if together else 'worker'}"  # in `missing`
         self._has_pid_namespace = False  # for each worker
         self._libc.prctl(0, 0, 0, 0, 0)  # a function is looked up once, here and not in each worker
         self._has_mount_namespace = False
@@ -55,7 +58,7 @@ class Cells:
         """
         uid, gid = os.geteuid(), os.getegid()
         if user_namespace_fd >= 0:
-            entered = self._try("user id for each worker", self._set_namespace, user_namespace_fd, _NEWUSER)
+            entered = self._try(self.ids_name, self._set_namespace, user_namespace_fd, _NEWUSER)
             os.close(user_namespace_fd)
         else:
             entered = uid == 0
@@ -91,18 +94,18 @@ class Cells:
     def can_have_ids(self, ids: range) -> bool:
         """Whether workers can have user ids of their own; what keeps them from it is named in `missing`. Call when
         everything is loaded."""
-        name = "user id for each worker"
-        if any(entry.startswith(name) for entry in self.missing):
+        if any(entry.startswith(self.ids_name) for entry in self.missing):
             return False
         try:
             if self._has_mount_namespace:
                 self._uncover(user_ids.needed_paths())
-            if (path := user_ids.unreadable(ids[0])) is None:
+            devices = [path for pattern in _DEVICES for path in glob.glob(pattern)] if self._together else []
+            if (path := user_ids.unusable(ids[0], devices)) is None:
                 return True
-            why = f"other users cannot read {path}"
+            why = f"other users cannot use {path}"
         except OSError as error:
             why = error.strerror or str(error)
-        self.missing.append(f"{name} ({why})")
+        self.missing.append(f"{self.ids_name} ({why})")
         return False
 
     def _uncover(self, paths: set[str]) -> None:

@@ -6,10 +6,10 @@ as fresh as a process just started. It enters the namespaces of cell.py, so vgpu
 
 Messages are msgpack maps, one per SOCK_SEQPACKET packet.
 
-From vgpud: {type: "spawn", id: int, warm: bool, environment: {str: str}}, with two descriptors: the worker's end of its
-control socket, and its standard error.
-To vgpud, first: {type: "hello", missing: [str], own_ids: bool}: what this kernel refuses of a cell, and whether each
-worker has a user id of its own. Then for each order
+From vgpud: {type: "spawn", id: int, warm: bool, environment: {str: str}, uid: int?}, with two descriptors: the worker's
+end of its control socket, and its standard error. `uid` is the worker's user id, where workers have ids of their own.
+To vgpud, first: {type: "hello", missing: [str], own_ids: bool}: what this kernel refuses of a cell, and whether workers
+have user ids of their own. Then for each order
 {type: "started", id}, with a pidfd, or {type: "failed", id, why}; later {type: "exited", id, code}, where a
 negative code is a signal.
 """
@@ -30,7 +30,7 @@ from typing import Any
 from ..proto.packing import pack_map, unpack_map
 from .cell import Cells
 from .entry import load, prepare, run
-from .user_ids import UserIds, parse_ids
+from .user_ids import parse_ids
 
 _PACKET_NBYTES = 64 * 1024
 _PR_SET_NAME = 15
@@ -41,10 +41,11 @@ class Launcher:
     """Serves orders until vgpud closes its end."""
 
     def __init__(
-        self, control: socket.socket, backend: str, libcuda: str, cells: Cells, ids: UserIds | None = None
+        self, control: socket.socket, backend: str, libcuda: str, cells: Cells, *, own_ids: bool = False
     ) -> None:
-        """`ids`: the user ids of which each worker gets one; None: workers have none of their own."""
-        self._control, self._backend, self._libcuda, self._cells, self._ids = control, backend, libcuda, cells, ids
+        """`own_ids`: workers get the user ids that vgpud orders; else they keep the launcher's."""
+        self._control, self._backend, self._libcuda, self._cells = control, backend, libcuda, cells
+        self._own_ids = own_ids
         self._selector = selectors.DefaultSelector()
         self._selector.register(control, selectors.EVENT_READ)
 
@@ -74,25 +75,17 @@ class Launcher:
         return True
 
     def _spawn(self, order: dict[str, Any], control_fd: int, stderr_fd: int) -> None:
-        uid = None if self._ids is None else self._ids.reserve()
+        uid: int | None = order["uid"] if self._own_ids else None
+        self._cells.begin_fork()
         try:
-            self._cells.begin_fork()
-            try:
-                pid = os.fork()
-                if pid == 0:
-                    self._become_worker(order, uid, control_fd, stderr_fd)
-            finally:
-                self._cells.end_fork()
-            pidfd = os.pidfd_open(pid)
-        except OSError:
-            self._release(uid)
-            raise
-        self._selector.register(pidfd, selectors.EVENT_READ, (order["id"], pid, uid))
+            pid = os.fork()
+            if pid == 0:
+                self._become_worker(order, uid, control_fd, stderr_fd)
+        finally:
+            self._cells.end_fork()
+        pidfd = os.pidfd_open(pid)
+        self._selector.register(pidfd, selectors.EVENT_READ, (order["id"], pid))
         self._send({"type": "started", "id": order["id"]}, [pidfd])
-
-    def _release(self, uid: int | None) -> None:
-        if self._ids is not None and uid is not None:
-            self._ids.release(uid)
 
     def _become_worker(self, order: dict[str, Any], uid: int | None, control_fd: int, stderr_fd: int) -> None:
         """In the child: never returns."""
@@ -112,9 +105,8 @@ class Launcher:
             os._exit(1)
         os._exit(0)
 
-    def _reap(self, pidfd: int, number: int, pid: int, uid: int | None) -> None:
+    def _reap(self, pidfd: int, number: int, pid: int) -> None:
         _pid, status = os.waitpid(pid, 0)
-        self._release(uid)
         self._selector.unregister(pidfd)
         os.close(pidfd)
         self._send({"type": "exited", "id": number, "code": os.waitstatus_to_exitcode(status)})
@@ -134,7 +126,7 @@ def main() -> None:
     parser.add_argument("--libcuda", default="libcuda.so.1", help="the driver that the sessions will name")
     parser.add_argument("--gpus", default="", help="the devices that its workers will simulate")
     parser.add_argument("--shared-namespaces", action="store_true", help="make no namespaces")
-    parser.add_argument("--user-ids", type=parse_ids, help="FIRST-LAST: each worker gets one of them")
+    parser.add_argument("--user-ids", type=parse_ids, help="FIRST-LAST: those that vgpud will order")
     parser.add_argument("--user-namespace-fd", type=int, default=-1, help="where they are mapped")
     parser.add_argument("--no-user-ids", metavar="WHY", help="why there are none")
     arguments = parser.parse_args()
@@ -145,11 +137,9 @@ def main() -> None:
         cells.enter_shared(arguments.user_namespace_fd)
     load(arguments.backend)
     prepare(arguments.backend, arguments.gpus, arguments.libcuda)
-    ids: UserIds | None = None
-    if arguments.user_ids is not None and cells.can_have_ids(arguments.user_ids):
-        ids = UserIds(arguments.user_ids)
-    elif arguments.no_user_ids is not None:
-        cells.missing.append(f"user id for each worker ({arguments.no_user_ids})")
+    own_ids = arguments.user_ids is not None and cells.can_have_ids(arguments.user_ids)
+    if arguments.no_user_ids is not None:
+        cells.missing.append(f"{cells.ids_name} ({arguments.no_user_ids})")
     threads = len(os.listdir("/proc/self/task"))
     if threads != 1:
         # A lock that another thread holds while this one forks would stay locked in the child.
@@ -157,10 +147,10 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # a collection in a child would write to, and so copy, every page of objects
     try:
-        control.send(pack_map({"type": "hello", "missing": cells.missing, "own_ids": ids is not None}))
+        control.send(pack_map({"type": "hello", "missing": cells.missing, "own_ids": own_ids}))
     except OSError:
         return
-    Launcher(control, arguments.backend, arguments.libcuda, cells, ids).serve()
+    Launcher(control, arguments.backend, arguments.libcuda, cells, own_ids=own_ids).serve()
 
 
 if __name__ == "__main__":

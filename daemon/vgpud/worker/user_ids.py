@@ -1,5 +1,5 @@
 """A user id for each worker, of a range that nobody else has: two workers can neither signal nor trace each other nor
-open each other's files, whatever else fails to keep them apart.
+open each other's files, whatever else fails to keep them apart. On a card the workers of one tenant share an id.
 
 The ids are the host's own where vgpud runs as root, else those of a user namespace that vgpud made while it was allowed
 to (supervision/user_namespace.py). A worker's group id is the same number, and it is in no other group.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Iterable
 
 
@@ -18,22 +19,28 @@ class UserIds:
 
     def __init__(self, ids: range) -> None:
         self._ids = ids
-        self._used: set[int] = set()
-        self._next = secrets.randbelow(len(ids))  # a launcher that replaces another begins elsewhere
+        self._workers: Counter[int] = Counter()  # that have the id
+        self._next = secrets.randbelow(len(ids))  # a vgpud that replaces another begins elsewhere
 
-    def reserve(self) -> int:
-        """An id that no worker has. Raises OSError: all are in use."""
+    def reserve(self, uid: int | None = None) -> int:
+        """One more worker has this id; None: one that no worker has. Raises OSError: all are in use."""
+        uid = self._free() if uid is None else uid
+        self._workers[uid] += 1
+        return uid
+
+    def _free(self) -> int:
         for _ in self._ids:
             uid = self._ids[self._next]
             self._next = (self._next + 1) % len(self._ids)
-            if uid not in self._used:
-                self._used.add(uid)
+            if uid not in self._workers:
                 return uid
         raise OSError(f"all {len(self._ids)} user ids of workers are in use")
 
     def release(self, uid: int) -> None:
-        """Release the id of a worker that has ended."""
-        self._used.discard(uid)
+        """A worker with this id has ended."""
+        self._workers[uid] -= 1
+        if self._workers[uid] == 0:
+            del self._workers[uid]
 
 
 def parse_ids(text: str) -> range:
@@ -66,23 +73,25 @@ def needed_paths() -> set[str]:
     return {os.path.realpath(path) for path in given if path and os.path.exists(path)}
 
 
-def unreadable(uid: int) -> str | None:
-    """A file of our code that this user cannot read, if there is one. A child process becomes that user to check.
+def unusable(uid: int, devices: Iterable[str] = ()) -> str | None:
+    """A file of our code that this user cannot read, or one of the devices that it cannot read and write, if there is
+    one. A child process becomes that user to check.
 
     Raises OSError: this process cannot become that user.
     """
     files = {path for module in list(sys.modules.values()) if (path := getattr(module, "__file__", None))}
-    return _ask_as(uid, sorted(files))
+    wanted = dict.fromkeys(sorted(files), os.R_OK) | dict.fromkeys(devices, os.R_OK | os.W_OK)
+    return _ask_as(uid, wanted)
 
 
-def _ask_as(uid: int, files: Iterable[str]) -> str | None:
+def _ask_as(uid: int, wanted: dict[str, int]) -> str | None:
     ours, theirs = os.pipe()
     child = os.fork()
     if child == 0:
         code = 0
         try:
             become(uid)
-            os.write(theirs, next((path for path in files if not os.access(path, os.R_OK)), "").encode())
+            os.write(theirs, next((path for path in wanted if not os.access(path, wanted[path])), "").encode())
         except OSError as error:
             code = error.errno or 1
         os._exit(code)

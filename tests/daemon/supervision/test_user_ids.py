@@ -43,7 +43,7 @@ def workers_of(running: Running, count: int) -> list[int]:
     return [session["worker_pid"] for session in sessions]
 
 
-def _ids(pid: int) -> list[int]:
+def ids_of(pid: int) -> list[int]:
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return [int(number) for number in lines["Uid"].split()]
 
@@ -115,7 +115,7 @@ def test_AT24_a_user_id_alone_keeps_workers_apart(running, tmp_path):
     clients = [start_client(running), start_client(running)]
     require_own_ids(running)
     worker, neighbour = workers_of(running, 2)
-    mine, theirs = _ids(worker), _ids(neighbour)
+    mine, theirs = ids_of(worker), ids_of(neighbour)
     assert len({*mine, *theirs}) == 2, "real, effective, saved and file system's are one, and not the neighbour's"
     assert not {*mine, *theirs} & {os.geteuid()}
     folder = next(path for path in tmp_path.rglob("shared"))
@@ -212,7 +212,7 @@ def test_a_vgpud_with_two_capabilities_gives_its_workers_ids_and_drops_both(unpr
     client = start_client(running)
     require_own_ids(running)
     [worker] = workers_of(running, 1)
-    assert _ids(worker)[0] in range(2000000000, 2000065536)
+    assert ids_of(worker)[0] in range(2000000000, 2000065536)
     status = Path(f"/proc/{running.process.pid}/status").read_text()
     held = {line.split()[0]: int(line.split()[1], 16) for line in status.splitlines() if line.startswith("Cap")}
     assert [held[name] for name in ("CapInh:", "CapPrm:", "CapEff:", "CapAmb:")] == [0, 0, 0, 0]
