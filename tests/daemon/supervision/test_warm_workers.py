@@ -122,7 +122,7 @@ def test_a_warm_simulator_has_one_thread_when_its_files_are_confined(start, tmp_
 
 def test_without_room_clients_are_served_all_the_same(start):
     host = start("cold", extra=WARM)
-    host.wait_log('no warm worker device=0 why="no room on purpose"')
+    host.wait_log('no warm worker device=0 why="no room on purpose"', 30)
     with host.client() as client:
         client.hello()
         client.attach(0)
