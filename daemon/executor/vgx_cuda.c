@@ -199,9 +199,9 @@ static CUresult link_images(CUdevice device, const void *const *data, const uint
   }
   void *cubin;
   size_t cubin_nbytes;
-  if (result == CUDA_SUCCESS)
+  if (result == CUDA_SUCCESS && out)
     result = link_complete(state, &cubin, &cubin_nbytes);
-  if (result == CUDA_SUCCESS) {
+  if (result == CUDA_SUCCESS && out) {
     *out = malloc(cubin_nbytes);
     if (*out) {
       memcpy(*out, cubin, cubin_nbytes);

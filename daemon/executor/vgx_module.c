@@ -32,12 +32,12 @@ CUresult vgx_vgpuLink(struct vgx_session *s, const struct vgw_req_vgpuLink *req,
   uint64_t linked_nbytes = 0;
   uint64_t begun_ns;
   if (result == CUDA_SUCCESS && (result = vgx_compile_begin(&begun_ns)) == CUDA_SUCCESS) {
-    result = s->backend->link(0, data, nbytes, count, &linked, &linked_nbytes);
+    result = s->backend->link(0, data, nbytes, count, req->result ? &linked : NULL, &linked_nbytes);
     vgx_compile_end(begun_ns);
   }
   while (count)
     vgx_image_release(s, &taken[--count]);
-  if (result != CUDA_SUCCESS)
+  if (result != CUDA_SUCCESS || !req->result)
     return result;
   if (!vgx_image_add(s, req->result, linked, linked_nbytes)) {
     free(linked);

@@ -61,7 +61,7 @@ def take(path: Path, capability: tuple[int, int], sample: int | None = None) -> 
         if sample is not None and census.read >= sample:
             break
         try:
-            module = PtxModule.parse(entry if isinstance(entry, str) else _text(entry))
+            module = PtxModule.link([entry if isinstance(entry, str) else _text(entry)])
         except (ImageError, PtxError) as error:
             census.unreadable[_reason(error)] += 1
             continue

@@ -13,6 +13,7 @@ import itertools
 import os
 import threading
 import traceback
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 from weakref import WeakValueDictionary
@@ -25,9 +26,11 @@ from vgpusim.profiles.attribute import DeviceAttribute
 from vgpusim.profiles.profile import Profile
 from vgpusim.ptx.error import NOT_SUPPORTED, PtxError
 from vgpusim.ptx.module import RESERVED_SHARED_NBYTES
+from vgpusim.ptx.undefined import Rule
 
 _INVALID_VALUE, _OUT_OF_MEMORY, _NOT_FOUND, _UNKNOWN = 1, 2, 500, 999
 _LINE_NBYTES = 1024
+_KEPT_NBYTES = 1 << 20  # of PTX, for each of the texts that are kept though no context has loaded them
 _SPACES = {"global": 0, "const": 1, "managed": 2}
 _NOT_ANSWERED = -(2**31)
 _UNSUPPORTED = 2**64 - 1
@@ -36,9 +39,9 @@ _UNSUPPORTED = 2**64 - 1
 class _Text:
     """The module of an image, shared by the contexts that have loaded it."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
+    def __init__(self, texts: Sequence[str], rule: Rule) -> None:
         self.lock = threading.Lock()
-        self.module = PtxModule.link(texts)
+        self.module = PtxModule.link(texts, rule)
 
 
 class _Image:
@@ -66,7 +69,9 @@ class Glue:
         self._loader = Loader()
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
-        self._texts: WeakValueDictionary[tuple[bytes, tuple[int, int]], _Text] = WeakValueDictionary()
+        self._loaded: WeakValueDictionary[tuple[bytes, tuple[int, int]], _Text] = WeakValueDictionary()  # by image
+        self._texts: WeakValueDictionary[tuple[bytes, bool], _Text] = WeakValueDictionary()  # by PTX
+        self._linking: deque[_Text] = deque(maxlen=4)  # parsed when they were added to a link, loaded soon
         self._images: dict[int, _Image] = {}
         self._kernels: dict[int, tuple[_Image, str]] = {}
 
@@ -192,9 +197,20 @@ class Glue:
         return 0
 
     def link_images(self, device: int, data: Any, nbytes: Any, count: int, out: Any, out_nbytes: Any) -> int:
-        """Combine images into one, in memory from malloc."""
-        inputs = [bytes(self._ffi.buffer(data[i], nbytes[i])) for i in range(count)]
-        linked = link.link(inputs, self._capability(device))
+        """Combine images into one, in memory from malloc; with `out` NULL, check that each can be linked."""
+        capability = self._capability(device)
+        inputs = [link.texts_of(bytes(self._ffi.buffer(data[i], nbytes[i])), capability) for i in range(count)]
+        if out == self._ffi.NULL:
+            for part in inputs:
+                for text in part:
+                    self._module([text], Rule.PART)
+            return 0
+        texts = [text for part in inputs for text in part]
+        try:
+            self._module(texts, Rule.LINKED)
+        except PtxError as error:  # each text has been checked alone: the names do not fit together
+            raise PtxError(str(error), _UNKNOWN) from error
+        linked = link.combine(texts, capability)
         memory = self._lib.malloc(len(linked))
         if memory == self._ffi.NULL:
             return _OUT_OF_MEMORY
@@ -208,12 +224,32 @@ class Glue:
         """The module of an image; two threads that load it at once may both parse it."""
         key = hashlib.sha256(data).digest(), capability
         with self._lock:
-            known = self._texts.get(key)
+            known = self._loaded.get(key)
         if known is not None:
             return known
-        made = _Text(image.load(data, capability).texts)
+        found = image.load(data, capability)
+        made = self._module(found.texts, found.rule)
         with self._lock:
-            return self._texts.setdefault(key, made)
+            return self._loaded.setdefault(key, made)
+
+    def _module(self, texts: Sequence[str], rule: Rule) -> _Text:
+        """The module of PTX texts. What a link parsed last is kept, as its result is loaded next."""
+        digest = hashlib.sha256()
+        for text in texts:
+            digest.update(hashlib.sha256(text.encode()).digest())
+        key = digest.digest(), rule is Rule.WHOLE
+        with self._lock:
+            known = self._texts.get(key)
+        if known is None:
+            made = _Text(texts, rule)
+            with self._lock:
+                known = self._texts.setdefault(key, made)
+        elif rule is not Rule.WHOLE:
+            with known.lock:
+                known.module.require_defined(rule)
+        if rule is not Rule.WHOLE and sum(map(len, texts)) <= _KEPT_NBYTES:
+            self._linking.append(known)
+        return known
 
     def _capability(self, device: int) -> tuple[int, int]:
         attributes = self._devices[device]

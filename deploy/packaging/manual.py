@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import click
+from vgpu_guest.exit_status import MEANINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,20 +18,6 @@ _FILES = (
     ("/etc/vgpu/guest.conf", "The endpoint of vgpud, and a token if it needs one."),
     ("/usr/lib/vgpu", "The libraries that programs get."),
     ("/var/lib/vgpu/manifest.json", "What vgpu install made, with hashes; vgpu uninstall goes by it."),
-)
-_EXIT_CODES = (
-    (
-        "0, 1, 2",
-        "Done; not done, and a line says why; wrong use. The codes of vgpu doctor are in doctor.md.",
-    ),
-    ("69", "No vgpud answers at the endpoint, or it refuses."),
-    ("70, 75, 78", "vgpud cannot start: for another reason, because one runs already, for its configuration."),
-    ("74", "What was to be printed could not be written."),
-    ("124", "vgpu run --timeout ended the program."),
-    (
-        "126, 127",
-        "vgpu run cannot execute or find the program; 128 plus the signal that ended it.",
-    ),
 )
 _ENVIRONMENT = (
     ("VGPU_ENDPOINT", "Where vgpud listens: unix:/path, tcp://host:port or vsock://cid:port. Wins over guest.conf."),
@@ -58,8 +45,9 @@ def manual_page(group: click.Group, source: Source) -> str:
             if record is not None:
                 lines += [".TP", rf"\fB{_escaped(record[0])}\fR", _escaped(record[1])]
     lines.append(".SH EXIT STATUS")
-    for code, text in _EXIT_CODES:
-        lines += [".TP", rf"\fB{code}\fR", _escaped(text)]
+    for code, text in MEANINGS.items():
+        lines += [".TP", rf"\fB{int(code)}\fR", _escaped(text)]
+    lines += [".PP", "Those of vgpu doctor are in doctor.md."]
     for title, entries in (("FILES", _FILES), ("ENVIRONMENT", _ENVIRONMENT)):
         lines.append(f".SH {title}")
         for name, text in entries:

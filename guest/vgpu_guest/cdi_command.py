@@ -11,6 +11,7 @@ import click
 from . import cdi as interface
 from .cdi import KIND, NVIDIA, USUAL_PATH, CdiError, Choices, is_ours, make_spec, names_kind, to_json, to_yaml
 from .endpoint_url import EndpointError, check_endpoint, socket_path
+from .exit_status import ExitStatus
 from .installation import configured_endpoint
 from .layout import PROFILERS, RUNTIMES, SYSTEM
 from .payload import PayloadError, find_payload
@@ -194,4 +195,4 @@ def _advice(choices: Choices) -> list[str]:
 
 def _fail(message: str) -> NoReturn:
     click.echo(f"{click.get_current_context().command_path}: {message}", err=True)
-    raise SystemExit(1)
+    raise SystemExit(ExitStatus.FAILURE)

@@ -12,10 +12,10 @@ from pathlib import Path
 import click
 
 from .endpoint import EndpointError, TcpEndpoint, UnixEndpoint, parse_endpoint
+from .exit_status import ExitStatus
 from .tls import carry, client_context
 
 _CONNECT_TIMEOUT_S = 10.0
-_UNAVAILABLE = 69
 
 
 @click.command()
@@ -53,7 +53,7 @@ def connect(
         pass
     except OSError as error:
         click.echo(f"vgpu connect: {listen}: {error.strerror or error}", err=True)
-        sys.exit(_UNAVAILABLE)
+        sys.exit(ExitStatus.UNAVAILABLE)
 
 
 async def _serve(remote: TcpEndpoint, path: Path, mode: int, context: ssl.SSLContext, name: str) -> None:

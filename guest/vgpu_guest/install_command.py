@@ -15,6 +15,7 @@ import click
 
 from .cdi import specs_of
 from .endpoint_url import EndpointError, check_endpoint
+from .exit_status import ExitStatus
 from .installation import Installation, Report, without_service
 from .installer import InstallError
 from .layout import RUNTIMES, SYSTEM, USER, LayoutError, unit_name
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     _TextType = click.ParamType[str]
 else:  # Debian 12's click has no type parameters yet
     _TextType = click.ParamType
-
-FAILURE = 1
 
 
 class _EndpointType(_TextType):
@@ -203,7 +202,7 @@ def uninstall(root: Path, user: bool, services: tuple[str, ...], purge: bool, dr
         for path in kept:
             click.echo(f"kept, for it was changed since: {tree.show(path)} (--purge removes it)", err=True)
         if kept:
-            raise SystemExit(FAILURE)
+            raise SystemExit(ExitStatus.FAILURE)
         click.echo("removed; everything is as it was before")
         for spec in specs_of(tree) if not user else ():
             click.echo(f"note: {tree.show(spec)}, by vgpu cdi generate, names what is gone: remove it", err=True)
@@ -265,9 +264,9 @@ def _warn(report: Report) -> None:
     for line in report.warnings:
         click.echo(f"warning: {line}", err=True)
     if report.warnings:
-        raise SystemExit(FAILURE)
+        raise SystemExit(ExitStatus.FAILURE)
 
 
 def _fail(message: str) -> NoReturn:
     click.echo(f"{click.get_current_context().command_path}: {message}", err=True)
-    raise SystemExit(FAILURE)
+    raise SystemExit(ExitStatus.FAILURE)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .exit_status import ExitStatus
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
-_EX_IOERR = 74  # sysexits.h
 
 
 def _open_standard_streams() -> None:
@@ -54,7 +55,7 @@ class LazyGroup(click.Group):
             with contextlib.suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard the output that is still buffered
             click.echo(f"vgpu: standard output: {error.strerror}", err=True)
-            raise SystemExit(_EX_IOERR) from None
+            raise SystemExit(ExitStatus.IOERR) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """click's hook: every name, sorted."""

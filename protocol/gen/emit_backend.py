@@ -20,7 +20,7 @@ struct vgx_backend {
   /* Load an image of known size: what cuModuleLoadData and cuLibraryLoadData do, but bounded. */
   CUresult (*load_module)(CUmodule *module, const void *image, uint64_t nbytes);
   CUresult (*load_library)(CUlibrary *library, const void *image, uint64_t nbytes);
-  /* cuLink over PTX inputs; *out is malloc'ed. */
+  /* cuLink over PTX inputs; *out is malloc'ed. `out` NULL: only check that each input can be linked. */
   CUresult (*link)(CUdevice device, const void *const *data, const uint64_t *nbytes, uint32_t count, void **out,
                    uint64_t *out_nbytes);
   /* What kernels printed. take_output returns the bytes written to `text`. */

@@ -339,7 +339,7 @@ fn(
     doc="Layout of a parameter.",
 )
 
-# cuLink: inputs are kept in the client and sent at cuLinkComplete.
+# cuLink: inputs are kept in the client; the worker checks each when it is added, and links all at cuLinkComplete.
 LINK_OPTIONS = [val("numOptions", U32), ptr("options", "int *"), ptr("optionValues", "void **")]
 fn("cuLinkCreate_v2", [*LINK_OPTIONS, ptr("stateOut", "CUlinkState *")], aliases=["cuLinkCreate"], doc="Begin a link.")
 fn(
@@ -372,7 +372,7 @@ fn(
     [val("first", U32), val("count", U32), val("result", U32), out("nbytes", U64)],
     WAITING,
     blocks=True,
-    doc="Link uploaded images first..first+count-1 into image `result`.",
+    doc="Link uploaded images first..first+count-1 into image `result`; 0: only check that they can be linked.",
 )
 fn(
     "vgpuImageRead",

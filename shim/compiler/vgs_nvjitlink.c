@@ -1,6 +1,7 @@
 /* A libnvJitLink.so in front of NVIDIA's, for programs on simulated devices: the linked result is PTX, which the driver
  * loads in place of machine code. NVIDIA's linker makes one PTX text of LTO-IR; PTX inputs are left as they are, and
- * linked when the module is loaded. Machine code is refused by name. */
+ * linked when the module is loaded. Machine code is refused by name. What NVIDIA's linker says of PTX is the program's
+ * answer, where it knows the architecture. */
 #define _GNU_SOURCE /* memmem */
 #include "vgs_arch.h"
 #include "vgs_linked.h"
@@ -31,7 +32,8 @@ struct nvJitLink {
   void *real;
   bool optimises;  /* -lto: NVIDIA's linker makes PTX of its inputs */
   bool wants_ptx;  /* -ptx: NVIDIA's linker judges every input */
-  bool has_others; /* inputs that NVIDIA's linker was given */
+  bool has_others; /* inputs that NVIDIA's linker was given, to make PTX of */
+  bool judges;     /* it knows the requested architecture: PTX is given to it, too, so that errors are its own */
   int sm;
   struct vgs_text *texts, **last;
   char *image;
@@ -98,6 +100,7 @@ typedef nvJitLinkResult create_function(nvJitLinkHandle *, uint32_t, const char 
 static nvJitLinkResult create_real(nvJitLinkHandle link, struct vgs_options *options, create_function *real) {
   nvJitLinkHandle *made = (nvJitLinkHandle *)&link->real;
   nvJitLinkResult result = real(made, (uint32_t)options->count, options->items);
+  link->judges = !result && !link->optimises && !link->wants_ptx;
   for (size_t i = 0; result == NVJITLINK_ERROR_UNRECOGNIZED_ARCH && i < sizeof architectures / sizeof *architectures;
        i++)
     if (options->at >= 0 && architectures[i] < options->asked) {
@@ -177,8 +180,10 @@ EXPORTED(nvJitLinkAddData, (nvJitLinkHandle link, int type, const void *data, si
   __typeof__(&nvJitLinkAddData) real = REAL(nvJitLinkAddData);
   if (!link || link->image || !data || nbytes < 4)
     return NVJITLINK_ERROR_INVALID_INPUT;
-  if (!link->wants_ptx && (type == INPUT_PTX || (type == INPUT_ANY && is_ptx(data, nbytes))))
-    return append(link, data, nbytes) ? NVJITLINK_SUCCESS : NVJITLINK_ERROR_INTERNAL;
+  if (!link->wants_ptx && (type == INPUT_PTX || (type == INPUT_ANY && is_ptx(data, nbytes)))) {
+    nvJitLinkResult result = link->judges && real ? real(link->real, type, data, nbytes, name) : NVJITLINK_SUCCESS;
+    return result || append(link, data, nbytes) ? result : NVJITLINK_ERROR_INTERNAL;
+  }
   if (type == INPUT_CUBIN || (!link->optimises && type != INPUT_LTOIR)) {
     refuse(link, name, type == INPUT_CUBIN ? "machine code" : "what is neither PTX nor LTO-IR");
     return NVJITLINK_ERROR_UNRECOGNIZED_INPUT;
@@ -220,7 +225,11 @@ EXPORTED(nvJitLinkComplete, (nvJitLinkHandle link)) {
     return NVJITLINK_ERROR_INTERNAL;
   if (!link || *link->refused || link->image)
     return NVJITLINK_ERROR_INVALID_INPUT;
-  if (link->has_others || !link->texts) {
+  if (link->judges) {
+    nvJitLinkResult result = real(link->real);
+    if (result)
+      return result;
+  } else if (link->has_others || !link->texts) {
     nvJitLinkResult result = real(link->real);
     if (result || link->wants_ptx)
       return result;

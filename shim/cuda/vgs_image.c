@@ -1,11 +1,12 @@
 #include "vgs_image.h"
 #include "vgs_api.h"
 #include "vgs_digest.h"
-#include "vgs_log.h"
+#include "vgs_reason.h"
 #include "vgs_session.h"
 #include "vgw_wire.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -27,6 +28,26 @@ struct container {
   uint64_t nbytes; /* after the header */
 };
 
+static const char remedy[] = "pass PTX, a fatbin or a cubin, whole and as nvcc wrote it";
+
+/* Tell why an image is refused. */
+static CUresult refuse(const char *what) {
+  char text[256];
+  snprintf(text, sizeof text, "an image cannot be loaded (%d): %s: %s", CUDA_ERROR_INVALID_IMAGE, what, remedy);
+  vgs_reason_report(CUDA_ERROR_INVALID_IMAGE, text);
+  return CUDA_ERROR_INVALID_IMAGE;
+}
+
+static CUresult refuse_start(const uint8_t *bytes, uint64_t nbytes) {
+  char what[96];
+  if (nbytes >= 4)
+    snprintf(what, sizeof what, "what begins with the bytes %02x %02x %02x %02x is not an image", bytes[0], bytes[1],
+             bytes[2], bytes[3]);
+  else
+    snprintf(what, sizeof what, "a text of %d characters is not an image", (int)nbytes);
+  return refuse(what);
+}
+
 static uint32_t magic_of(const void *data) {
   uint32_t magic;
   memcpy(&magic, data, sizeof magic);
@@ -35,7 +56,7 @@ static uint32_t magic_of(const void *data) {
 
 static CUresult add(struct vgs_image *image, const void *data, uint64_t nbytes) {
   if (image->piece_count == VGS_IMAGE_PIECES || __builtin_add_overflow(image->nbytes, nbytes, &image->nbytes))
-    return CUDA_ERROR_INVALID_IMAGE;
+    return refuse("it has too many parts, or they are too large");
   image->pieces[image->piece_count].data = data;
   image->pieces[image->piece_count++].nbytes = nbytes;
   return CUDA_SUCCESS;
@@ -46,7 +67,7 @@ static CUresult add_container(struct vgs_image *image, const void *data) {
   memcpy(&container, data, sizeof container);
   if (container.magic != (uint32_t)CONTAINER_MAGIC || container.header_nbytes < sizeof container ||
       container.nbytes > UINT64_MAX - container.header_nbytes)
-    return CUDA_ERROR_INVALID_IMAGE;
+    return refuse("the header of its fatbin is damaged");
   return add(image, data, container.header_nbytes + container.nbytes);
 }
 
@@ -61,8 +82,9 @@ static CUresult add_elf(struct vgs_image *image, const uint8_t *elf) {
   if (elf[4] != 2 || elf[5] != 1 || /* 64 bits, little-endian */
       __builtin_add_overflow(program_offset, (uint64_t)entry[0] * entry[1], &program_end) ||
       __builtin_add_overflow(section_offset, (uint64_t)entry[2] * entry[3], &section_end))
-    return CUDA_ERROR_INVALID_IMAGE;
-  return add(image, elf, program_end > section_end ? program_end : section_end);
+    return refuse("its ELF header is damaged, or not of 64 bits");
+  uint64_t end = program_end > section_end ? program_end : section_end;
+  return end ? add(image, elf, end) : refuse("an ELF file without tables");
 }
 
 CUresult vgs_image_measure(const void *data, struct vgs_image *image) {
@@ -70,16 +92,15 @@ CUresult vgs_image_measure(const void *data, struct vgs_image *image) {
   image->nbytes = 0;
   const uint8_t *bytes = data;
   if (bytes[0] && (bytes[0] < 0x7f || bytes[0] >= 0xc2) && strnlen(data, 4) < 4)
-    return CUDA_ERROR_INVALID_IMAGE; /* a text of less than four characters */
+    return refuse_start(bytes, strnlen(data, 4));
   if (!strncmp(data, TILE_IR_MAGIC, sizeof TILE_IR_MAGIC - 1)) {
-    vgs_log(VGS_LOG_ERROR, "an image in CUDA Tile IR is refused: its form is not known to the host");
-    return CUDA_ERROR_INVALID_IMAGE;
+    return refuse("CUDA Tile IR, whose form is not public");
   }
   uint32_t magic = magic_of(data);
   if (magic == WRAPPER_MAGIC) {
     const struct wrapper *wrapper = data;
     if (wrapper->version != 1 && wrapper->version != 2)
-      return CUDA_ERROR_INVALID_IMAGE;
+      return refuse("a fatbin wrapper of an unknown version");
     CUresult result = add_container(image, wrapper->data);
     for (const void *const *tail = wrapper->version == 2 ? wrapper->tail : NULL; !result && tail && *tail; tail++)
       result = add_container(image, *tail);
@@ -90,7 +111,7 @@ CUresult vgs_image_measure(const void *data, struct vgs_image *image) {
   if (magic == ELF_MAGIC)
     return add_elf(image, data);
   if ((bytes[0] < ' ' && bytes[0] != '\n' && bytes[0] != '\t' && bytes[0] != '\r') || bytes[0] > '~')
-    return CUDA_ERROR_INVALID_IMAGE;
+    return refuse_start(bytes, 4);
   return add(image, data, strlen(data) + 1); /* PTX: documented to be NUL-terminated */
 }
 
@@ -200,8 +221,12 @@ CUresult vgs_image_read(const char *path, void **data) {
     return result;
   struct vgs_image *image = malloc(sizeof *image);
   result = image ? vgs_image_measure(*data, image) : CUDA_ERROR_OUT_OF_MEMORY;
-  if (!result && image->nbytes > nbytes + 1) /* the sizes in the image reach beyond the file */
-    result = CUDA_ERROR_INVALID_IMAGE;
+  if (!result && image->nbytes > nbytes + 1) {
+    char what[160];
+    snprintf(what, sizeof what, "the file has %llu bytes, but its headers describe %llu: it was cut off",
+             (unsigned long long)nbytes, (unsigned long long)image->nbytes);
+    result = refuse(what);
+  }
   free(image);
   if (result)
     free(*data);

@@ -2,6 +2,7 @@
  */
 #include "vgs_kernel.h"
 #include "vgs_api.h"
+#include "vgs_demangle.h"
 #include "vgs_device.h"
 #include "vgs_enter.h"
 #include "vgs_reason.h"
@@ -94,8 +95,10 @@ enum { REFUSAL_NBYTES = 1024 };
 
 /* Write why a kernel cannot run; `effect`: the consequence, or "". */
 static void describe_refusal(const struct vgs_kernel *kernel, CUresult result, const char *effect, char *text) {
-  snprintf(text, REFUSAL_NBYTES, "kernel %.300s cannot run (%d)%s: %s", kernel->name, (int)result, effect,
-           kernel->reason ? kernel->reason : "its image was refused");
+  char *readable = vgs_demangle(kernel->name);
+  snprintf(text, REFUSAL_NBYTES, "kernel %.300s cannot run (%d)%s: %s", readable ? readable : kernel->name, (int)result,
+           effect, kernel->reason ? kernel->reason : "its image was refused");
+  free(readable);
 }
 
 CUresult vgs_kernel_prepare(struct vgs_kernel *kernel) {

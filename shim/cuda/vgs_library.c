@@ -96,18 +96,20 @@ CUresult vgs_cuLibraryLoadData(CUlibrary *library, const void *code, int *jitOpt
   if (!library || !code || (numJitOptions && (!jitOptions || !jitOptionsValues)) ||
       (numLibraryOptions && !libraryOptions))
     return CUDA_ERROR_INVALID_VALUE;
+  vgs_jit_log_start();
   struct vgs_image *image = malloc(sizeof *image);
   CUresult result = image ? vgs_image_measure(code, image) : CUDA_ERROR_OUT_OF_MEMORY;
   free(image);
-  if (result)
+  if (result) {
+    vgs_jit_log_finish(result, numJitOptions, jitOptions, jitOptionsValues);
     return result;
+  }
   struct vgs_library *fresh = vgs_object_create(VGW_KIND_LIBRARY, 0);
   if (!fresh)
     return CUDA_ERROR_OUT_OF_MEMORY;
   int mode = 0;
   vgs_cuModuleGetLoadingMode(&mode);
   fresh->pending = code;
-  vgs_jit_log_start();
   if (mode != 2 || !is_preserved(numLibraryOptions, libraryOptions, libraryOptionValues))
     result = load(fresh);
   vgs_jit_log_finish(result, numJitOptions, jitOptions, jitOptionsValues);

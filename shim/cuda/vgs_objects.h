@@ -168,6 +168,7 @@ struct vgs_link {
   unsigned option_count; /* of cuLinkCreate: for the logs */
   const int *options;
   void **option_values;
+  void *log_nbytes[2]; /* what the sizes of the info and the error log were at cuLinkCreate */
 };
 
 /* By kind, for vgs_object_set_types. */

@@ -80,7 +80,10 @@ bool vgs_reason_is_refusal(CUresult result) {
   return context && vgpuDeviceIsSimulated(context->device) == 1;
 }
 
-void vgs_reason_report(CUresult result, const char *text) { tell((int)result, false, text); }
+void vgs_reason_report(CUresult result, const char *text) {
+  keep(text);
+  tell((int)result, false, text);
+}
 
 void vgs_reason_end_context(CUresult result, const char *text) {
   tell((int)result, true, text);
@@ -132,6 +135,8 @@ void vgs_jit_log_finish(CUresult result, unsigned count, const int *options, voi
   enum { INFO_LOG_BUFFER = 3, ERROR_LOG_BUFFER = 5 };
   if (!options || !values)
     return;
+  if (kept_nbytes)
+    kept[--kept_nbytes] = 0; /* the last line's end: NVIDIA's log has none */
   fill("", INFO_LOG_BUFFER, count, options, values);
   fill(result ? kept : "", ERROR_LOG_BUFFER, count, options, values);
 }

@@ -1,7 +1,7 @@
 """What a driver answers to images that it cannot compile, link or load: `python3 tests/gpu/jit_errors.py [LIBCUDA]`.
 
 Prints one JSON object for each question: the calls with their results, and the JIT compiler's logs. The answers of a
-card are in tests/shim/oracle/jit_errors.json; tests/shim/test_jit_errors.py compares the simulator's with them.
+card are in tests/shim/oracle/jit_errors.jsonl; tests/shim/test_jit_errors.py compares the simulator's with them.
 """
 
 from __future__ import annotations

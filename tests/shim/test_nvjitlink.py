@@ -39,13 +39,15 @@ options, inputs = sys.argv[2].encode().split(), sys.argv[3:]
 made, nbytes = ctypes.c_void_p(), ctypes.c_size_t()
 print("create", call("Create", ctypes.byref(made), len(options), texts(*options)))
 for kind, source in zip(inputs, (KERNEL, CALLEE)):
-    data = compiled(source, kind) if kind != "CUBIN" else b"\x7fELF" + bytes(60)
-    print("add", call("AddData", made, TYPES[kind], data, ctypes.c_size_t(len(data)), b"part"))
+    data = compiled(source, kind) if kind in ("PTX", "LTOIR", "ANY") else b"\x7fELF" + bytes(60)
+    if kind == "BAD":
+        data = compiled(CALLEE, "PTX").replace(b"ret;", b"bogus;")
+    print("add", call("AddData", made, TYPES.get(kind, 2), data, ctypes.c_size_t(len(data)), b"part"))
 print("complete", call("Complete", made))
 call("GetErrorLogSize", made, ctypes.byref(nbytes))
 log = ctypes.create_string_buffer(nbytes.value + 1)
 call("GetErrorLog", made, log)
-print("log", log.value.decode())
+print("log", log.raw[: nbytes.value].decode(errors="replace").rstrip("\0"))
 print("size", call("GetLinkedCubinSize", made, ctypes.byref(nbytes)))
 linked = ctypes.create_string_buffer(nbytes.value)
 if call("GetLinkedCubin", made, linked) == 0:
@@ -91,6 +93,16 @@ def test_machine_code_is_refused_by_name(tmp_path: Path) -> None:
     assert said[:3] == ["create 0", "add 8", "complete 3"]
     assert said[3] == "log part: machine code cannot be linked for a simulated device: pass PTX or LTO-IR"
     assert not (tmp_path / "linked").exists()
+
+
+def test_nvidias_linker_judges_ptx_for_an_architecture_that_it_knows(tmp_path: Path) -> None:
+    said = link(tmp_path / "linked", "-arch=sm_90", "BAD")
+    assert said[1] == "add 4"
+    assert "Not a name of any known instruction: 'bogus'" in said[3] + said[4]
+    said = link(tmp_path / "linked", "-arch=sm_90", "PTX")
+    assert said[1:3] == ["add 0", "complete 6"]
+    assert "log error   : Undefined reference to 'f' in" in said[3]
+    assert link(tmp_path / "linked", "-arch=sm_130", "PTX")[:3] == ["create 0", "add 0", "complete 0"]  # at the load
 
 
 def test_nvidias_own_errors_are_the_programs(tmp_path: Path) -> None:

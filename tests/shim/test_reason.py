@@ -180,6 +180,17 @@ def test_gr7_a_fault_says_kind_address_kernel_and_nearest_allocation(python) -> 
     assert "signal" not in line
 
 
+def test_a_kernel_that_cannot_run_has_its_name_demangled(python) -> None:
+    """The program has loaded no C++ library."""
+    [line] = python("""
+    context()
+    given = b".version 7.0\\n.target sm_999\\n.visible .entry _Z4pokePi() { ret; }\\0"
+    library = new(cuda.cuLibraryLoadData, given, None, None, 0, (c_int * 1)(1), (c_void_p * 1)(1), 1)
+    assert launch(new(cuda.cuLibraryGetKernel, library, b"_Z4pokePi"), 1, None, None) == 218
+    """)
+    assert "kernel poke(int*) cannot run (218)" in line
+
+
 def test_gr3_an_unsupported_instruction_ends_the_context(python) -> None:
     """A real card runs the kernel, so later calls must fail instead of reading memory that was never written."""
     [line] = python("""
@@ -222,13 +233,12 @@ def test_gr4_the_jit_log_holds_the_reason(python) -> None:
     link, out, n = c_void_p(), c_void_p(), c_size_t()
     ok(cuda.cuLinkCreate_v2(5, options, values, byref(link)))
     bad = PTX.replace(b"sm_70", b"sm_99z")
-    ok(cuda.cuLinkAddData_v2(link, 1, bad, c_size_t(len(bad)), b"bad", 0, None, None))
-    assert cuda.cuLinkComplete(link, byref(out), byref(n)) == 218
-    assert b"not linked" in error.value and b"sm_99z" in error.value, error.value
+    assert cuda.cuLinkAddData_v2(link, 1, bad, c_size_t(len(bad)), b"bad", 0, None, None) == 218
+    assert b"cannot be linked" in error.value and b"sm_99z" in error.value, error.value
     """
     lines = python(program)
     assert 1 <= len(lines) <= 3
-    assert all("bogus" in line or "not linked" in line for line in lines)
+    assert all("bogus" in line or "cannot be linked" in line for line in lines)
     assert python(program, VGPU_LOG="off") == []
 
 

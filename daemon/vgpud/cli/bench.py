@@ -18,7 +18,8 @@ from ..bench.measure import CALLS, SETS, Report, compare, first_kernel
 from ..bench.render import as_document, as_markdown, as_svg
 from ..bench.side import CHANNELS, BenchError, Host, Side, hosts, native, remote
 from ..endpoint import EndpointError, parse_endpoint
-from .fail import fail
+from .client import Client
+from .fail import fail, reported
 from .status import ExitStatus
 
 _WARM = "warm"  # name of the side whose worker has a context before its client connects
@@ -75,9 +76,11 @@ def bench(
         fail(f"{CALLS} is missing: this build has no bench program (run `make build`)", ExitStatus.SOFTWARE)
     for url in endpoints:
         try:
-            parse_endpoint(url)
+            endpoint = parse_endpoint(url)
         except EndpointError as error:
             fail(str(error), ExitStatus.USAGE)
+        with reported(endpoint), Client(endpoint, token=os.environ.get("VGPU_TOKEN")) as client:
+            client.hello()
 
     def say(line: str) -> None:
         if not quiet:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
 from .admin_client import AdminClient, admin_command
@@ -17,10 +19,15 @@ def device() -> None:
 
 
 @device.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="The whole documents.")
 @admin_command
-def list_(client: AdminClient) -> None:
+def list_(client: AdminClient, as_json: bool) -> None:
     """List the devices, and why those are out of service that are."""
-    rows = [[each["device"], each["name"], each["out_of_service"] or "-"] for each in client.get("devices")["devices"]]
+    devices = client.get("devices")["devices"]
+    if as_json:
+        click.echo(json.dumps(devices, indent=2))
+        return
+    rows = [[each["device"], each["name"], each["out_of_service"] or "-"] for each in devices]
     click.echo(format_table(["DEVICE", "NAME", "OUT_OF_SERVICE"], rows))
 
 

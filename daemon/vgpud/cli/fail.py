@@ -38,7 +38,7 @@ def reported(endpoint: Endpoint) -> Iterator[None]:
     except RemoteProtocolError as error:
         fail(f"{endpoint}: not a vgpud: {error}", ExitStatus.UNAVAILABLE)
     except EndpointError as error:
-        fail(str(error), ExitStatus.USAGE)
+        fail(str(error), ExitStatus.UNAVAILABLE)  # a name that does not resolve; its form was checked before
     except TimeoutError:
         fail(f"{endpoint}: no answer", ExitStatus.UNAVAILABLE)
     except (FileNotFoundError, ConnectionRefusedError) as error:

@@ -52,7 +52,7 @@ class _RunCommand(click.Command):
         return super().parse_args(ctx, given + args[end:])
 
 
-@click.command(cls=_RunCommand, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(cls=_RunCommand, context_settings={"allow_interspersed_args": False})
 @click.option("--gpu", "gpus", metavar="PROFILES", help='Simulated devices for a private vgpud, as in "h100:2,t4".')
 @click.option(
     "--endpoint", type=EndpointType(), envvar="VGPU_ENDPOINT", help="Use this vgpud instead of a private one."

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--tool", type=click.Choice(TOOLS), default="memcheck", show_default=True, help="What to look for.")
 @click.option("--leak-check", type=click.Choice(["full", "no"]), default="no", help="memcheck: what is never freed.")
 @click.option("--error-exitcode", type=click.IntRange(0, 255), help="Exit with this code when there are errors.")

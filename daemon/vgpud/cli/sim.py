@@ -68,7 +68,7 @@ def census(cc: tuple[int, int], sample: int | None, as_json: bool, files: tuple[
     raise SystemExit(0 if all(each.read and not each.refused and not each.unreadable for each in taken) else 1)
 
 
-@sim.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@sim.command(context_settings={"allow_interspersed_args": False})
 @click.option(
     "--trace",
     "trace_file",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
 from .admin_client import AdminClient, admin_command
@@ -33,8 +35,10 @@ def release(client: AdminClient, name: str) -> None:
 
 
 @tenant.command(name="list")
+@click.option("--json", "as_json", is_flag=True, help="Machine-readable.")
 @admin_command
-def list_(client: AdminClient) -> None:
+def list_(client: AdminClient, as_json: bool) -> None:
     """List the tenants in quarantine."""
-    for name in client.get("quarantine")["tenants"]:
-        click.echo(name)
+    names = client.get("quarantine")["tenants"]
+    for line in [json.dumps(names, indent=2)] if as_json else names:
+        click.echo(line)

@@ -27,7 +27,7 @@ _SHARED = re.compile(r'share=(on|yes|true)|"share":\s*true')
 _SLOTS = 32  # of a PCI bus
 
 
-@click.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command("exec", context_settings={"allow_interspersed_args": False})
 @click.option("--gpu", "gpus", metavar="PROFILES", help='Show these cards, as in "h100:2,t4", without asking a vgpud.')
 @click.option("--slot", default=5, show_default=True, type=click.IntRange(1, _SLOTS - 1), help="The first card's slot.")
 @endpoint_option

@@ -15,6 +15,7 @@ from vgpusim.codegen.program import Program
 from vgpusim.ptx import device_runtime, ir
 from vgpusim.ptx.error import NOT_SUPPORTED, PtxError, UnsupportedInstruction
 from vgpusim.ptx.module import PtxModule, align_up, reserved_shared, shared_layout
+from vgpusim.ptx.undefined import is_drivers
 
 # Served by the driver, though a program may have linked a body (libcudadevrt's calls it): number of arguments.
 BUILTINS = {
@@ -231,6 +232,8 @@ class _Inliner:
         assert isinstance(target, ir.Name)
         if target.name == "cudaGraphSetConditional" or not self.module.defines(target.name):
             if BUILTINS.get(target.name) != len(arguments.items):
+                if not is_drivers(target.name):
+                    raise PtxError(f"line {ins.line}: Unresolved extern function '{target.name}'")
                 raise UnsupportedInstruction(self.program.name, ins.text, ins.line, f"external function {target.name}")
             self.program.body.append(ins)
             if target.name == "__assertfail":  # it ends the thread, though its PTX declaration lets it return

@@ -66,7 +66,7 @@ struct vgx_sim_hooks {
   int32_t (*compile)(uint64_t kernel, uint32_t block_x, uint32_t block_y, uint32_t block_z, uint32_t flags,
                      struct vgx_sim_compiled *out, uint32_t *symbols, uint32_t symbol_capacity, uint32_t *symbol_count,
                      char *why);
-  /* cuLink: PTX inputs in, one loadable image out. */
+  /* cuLink: PTX inputs in, one loadable image out. `out` NULL: only check that each input can be linked. */
   int32_t (*link_images)(uint32_t device, const void *const *data, const uint64_t *nbytes, uint32_t count, void **out,
                          uint64_t *out_nbytes, char *why);
 };

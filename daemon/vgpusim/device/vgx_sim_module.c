@@ -351,7 +351,7 @@ CUresult vgx_sim_link(CUdevice device, const void *const *data, const uint64_t *
     return CUDA_ERROR_NOT_INITIALIZED;
   CUresult result = vgx_sim_hooks->link_images((uint32_t)device, data, nbytes, count, out, out_nbytes, why);
   if (result != CUDA_SUCCESS)
-    vgx_sim_reason(result, false, "not linked (%d): %s", result, why);
+    vgx_sim_reason(result, false, out ? "not linked (%d): %s" : "an input cannot be linked (%d): %s", result, why);
   return result;
 }
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from vgpusim.image.error import INVALID_IMAGE, INVALID_PTX, NO_BINARY_FOR_GPU, ImageError
+from vgpusim.ptx.undefined import Rule
 
 from . import elf, fatbin
 from .compress import MAX_OUTPUT_NBYTES
@@ -20,6 +21,8 @@ REMEDY = (
     "rebuild with -gencode arch=compute_75,code=compute_75; "
     "for CuPy set CUPY_COMPILE_WITH_PTX=1 and CUPY_ACCELERATORS= (empty)"
 )
+
+INVALID_REMEDY = "pass PTX, a fatbin or a cubin, whole and as nvcc wrote it"
 
 # Blanks and comments; possessive, so that hostile text costs one pass.
 _BLANK = rb"(?:\s++|//[^\n]*+|/\*.*?\*/)*+"
@@ -38,6 +41,7 @@ class PtxImage:
 
     texts: tuple[str, ...]
     origin: str  # what was found and picked, one line for the log
+    rule: Rule = Rule.LINKED
 
 
 def load(data: bytes, compute_capability: tuple[int, int]) -> PtxImage:
@@ -53,6 +57,15 @@ def load(data: bytes, compute_capability: tuple[int, int]) -> PtxImage:
             that this device can run), NO_BINARY_FOR_GPU (a fatbin or ELF file without PTX that this device can run; the
             message names what there is). These are the codes of the 580 driver on an H100.
     """
+    try:
+        return _load(data, compute_capability)
+    except ImageError as error:
+        if error.result != INVALID_IMAGE:
+            raise
+        raise ImageError(INVALID_IMAGE, f"{error}: {INVALID_REMEDY}") from error
+
+
+def _load(data: bytes, compute_capability: tuple[int, int]) -> PtxImage:
     view = memoryview(data)
     if elf.is_elf(view):
         return _load_elf(view, compute_capability)
@@ -65,14 +78,14 @@ def load(data: bytes, compute_capability: tuple[int, int]) -> PtxImage:
         # Not NO_BINARY_FOR_GPU: the 580 driver answers INVALID_PTX for any text that it cannot assemble.
         major, minor = compute_capability
         raise ImageError(INVALID_PTX, f"PTX text for {target} does not run on sm_{major}{minor}: {REMEDY}")
-    return PtxImage((text,), f"PTX text for {target}")
+    return PtxImage((text,), f"PTX text for {target}", Rule.WHOLE)
 
 
 def _load_elf(data: memoryview, compute_capability: tuple[int, int]) -> PtxImage:
     file = elf.read(data)
     section = file.section(LINKED_SECTION)
     if file.machine != elf.EM_CUDA:
-        raise ImageError(INVALID_IMAGE, f"ELF file for machine {file.machine}, not a GPU")
+        raise ImageError(INVALID_IMAGE, f"an ELF file for processors (machine {file.machine}), not for GPUs")
     if section is None:
         raise _no_binary(f"ELF sm_{file.sm}", compute_capability)
     if section.nbytes > MAX_OUTPUT_NBYTES:

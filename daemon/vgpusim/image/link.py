@@ -1,7 +1,8 @@
 """cuLink: PTX inputs in, one image out that cuModuleLoadData takes back.
 
-Nothing is linked here. The image is an ELF file, as clients expect of a cubin, that carries the PTX texts unchanged and
-in order in the section .vgpu.ptx; the module made of it resolves .extern symbols across its texts.
+Nothing is linked here, and names are not resolved (vgpusim.ptx.undefined). The image is an ELF file, as clients expect
+of a cubin, that carries the PTX texts unchanged and in order in the section .vgpu.ptx; the module made of it resolves
+.extern symbols across its texts.
 """
 
 from collections.abc import Sequence
@@ -34,7 +35,11 @@ def link(inputs: Sequence[bytes], compute_capability: tuple[int, int]) -> bytes:
     """
     if not inputs:
         raise ImageError(INVALID_VALUE, "nothing to link")
-    texts = [text for data in inputs for text in _texts(data, compute_capability)]
+    return combine([text for data in inputs for text in texts_of(data, compute_capability)], compute_capability)
+
+
+def combine(texts: Sequence[str], compute_capability: tuple[int, int]) -> bytes:
+    """The image that carries `texts`. Raises ImageError (INVALID_IMAGE) if it is too large."""
     section = b"".join(text.encode() + b"\0" for text in texts)
     if len(section) > MAX_OUTPUT_NBYTES:
         raise ImageError(INVALID_IMAGE, f"linked image of {len(section)} bytes exceeds {MAX_OUTPUT_NBYTES}")
@@ -42,7 +47,8 @@ def link(inputs: Sequence[bytes], compute_capability: tuple[int, int]) -> bytes:
     return elf.write_cubin(10 * major + minor, {image.LINKED_SECTION: section})
 
 
-def _texts(data: bytes, compute_capability: tuple[int, int]) -> tuple[str, ...]:
+def texts_of(data: bytes, compute_capability: tuple[int, int]) -> tuple[str, ...]:
+    """The PTX texts of one input; raises ImageError as link()."""
     if data.startswith(_LTO_MAGICS):
         raise ImageError(NOT_SUPPORTED, "LTO-IR cannot be linked by the simulator: pass PTX")
     if data.startswith(_ARCHIVE_MAGIC):

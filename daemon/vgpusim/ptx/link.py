@@ -25,11 +25,10 @@ class Names:
 
 
 def resolve(texts: Sequence[PtxText]) -> Names:
-    """Raises PtxError (INVALID_PTX) for symbols defined twice and variables defined nowhere. Functions may be defined
-    nowhere: some are the driver's."""
+    """Raises PtxError (INVALID_PTX) for symbols defined twice. Those defined nowhere are judged in undefined.py."""
     owners = _owners(texts)
     users = Counter(name for text in texts for name in {**text.variables, **text.prototypes, **text.places})
-    return Names([_scope(text, f"~{index}", owners, users) for index, text in enumerate(texts)], owners)
+    return Names([_scope(text, f"~{index}", users) for index, text in enumerate(texts)], owners)
 
 
 def _definitions(text: PtxText) -> dict[str, str]:
@@ -53,11 +52,8 @@ def _owners(texts: Sequence[PtxText]) -> dict[str, int]:
     return owners
 
 
-def _scope(text: PtxText, suffix: str, owners: dict[str, int], users: Counter[str]) -> dict[str, str]:
+def _scope(text: PtxText, suffix: str, users: Counter[str]) -> dict[str, str]:
     names = {name: name for name in (*text.variables, *text.prototypes)}
-    for name, decl in text.variables.items():
-        if decl.linkage == "extern" and decl.space != "shared" and name not in owners:
-            raise PtxError(f".extern variable {name} is defined nowhere")
     for name, linkage in _definitions(text).items():
         own = not linkage and users[name] > 1
         if own and name in text.places and text.places[name].is_entry:

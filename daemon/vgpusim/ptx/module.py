@@ -12,6 +12,14 @@ from vgpusim.ptx.lexer import Tokens
 from vgpusim.ptx.link import resolve
 from vgpusim.ptx.parser import BodyParser
 from vgpusim.ptx.text import Place, PtxText
+from vgpusim.ptx.undefined import (
+    Rule,
+    define_variables,
+    is_drivers,
+    refuse_calls,
+    refuse_references,
+    undefined_variables,
+)
 
 EAGER_TEXT_NBYTES = 256 << 10  # smaller texts are parsed completely, so that syntax errors show at load,
 EAGER_MODULE_NBYTES = 8 << 20  # unless there are very many (NCCL: 183 texts, 180 MB)
@@ -92,26 +100,70 @@ class PtxModule:
         self._numbers: dict[str, int] = {}
         self._in_initializers: set[str] = set()
         self._addressed: list[str] | None = None  # functions, in order
+        self._declared: set[str] = set()  # functions that have a prototype
+        self._undefined: list[str] = []  # variables, and functions whose addresses initialise variables
 
     @classmethod
     def parse(cls, text: str) -> PtxModule:
-        """Index a module of one text; see link()."""
-        return cls.link([text])
+        """Index a module of one text, a whole program; see link()."""
+        return cls.link([text], Rule.WHOLE)
 
     @classmethod
-    def link(cls, texts: Sequence[str]) -> PtxModule:
-        """Index a module of at least one text.
+    def link(cls, texts: Sequence[str], rule: Rule = Rule.LINKED) -> PtxModule:
+        """Index a module of at least one text; one text if the rule is WHOLE.
 
         Raises:
-            PtxError: As PtxText and ptx_link.resolve(). Bodies in texts above EAGER_TEXT_NBYTES are checked when their
-                kernel is first used; a function defined nowhere is refused when a kernel that calls it is compiled.
+            PtxError: As PtxText, link.resolve() and require_defined(). Bodies in texts above EAGER_TEXT_NBYTES are
+                checked when their kernel is first used.
         """
-        module = cls(_with_device_runtime([PtxText(text) for text in texts]))
+        indexed = [PtxText(text) for text in texts]
+        if rule is Rule.WHOLE:
+            define_variables(indexed[0])
+        module = cls(_with_device_runtime(indexed))
         module._link()
+        module.require_defined(rule)
         return module
+
+    def require_defined(self, rule: Rule) -> None:
+        """Refuse names that are defined nowhere, as far as bodies have been parsed.
+
+        Raises:
+            PtxError: INVALID_PTX, naming them.
+        """
+        if rule is Rule.LINKED:
+            refuse_references([*self._undefined, *(n for name in self.entries for n in self._absent_below(name))])
+            return
+        absent = [name for function in self._functions.values() for name in self._absent(function)]
+        if rule is Rule.PART:  # another input may define what is .extern
+            extern = {name for text in self._texts for name, of in text.prototypes.items() if of == "extern"}
+            refuse_calls(name for name in absent if name not in extern)
+        else:
+            refuse_calls([*absent, *self._undefined])
+
+    def _absent(self, function: ir.Function) -> list[str]:
+        """Functions without a body that `function` names."""
+        declared = function.symbols & self._declared - self._sources.keys()
+        return sorted(name for name in declared if not is_drivers(name))
+
+    def _absent_below(self, name: str) -> list[str]:
+        """Those that a kernel reaches through direct calls."""
+        found: list[str] = []
+        pending, seen = [name], {name}
+        while pending:
+            function = self._functions.get(pending.pop())
+            if function is not None:
+                found += self._absent(function)
+                fresh = {n for n in function.symbols if self.is_callable(n)} - seen
+                seen |= fresh
+                pending += sorted(fresh)
+        return found
 
     def _link(self) -> None:
         names = resolve(self._texts)
+        self._declared = {
+            scope[n] for text, scope in zip(self._texts, names.scopes, strict=True) for n in text.prototypes
+        }
+        self._undefined = undefined_variables(self._texts, names.owners)
         for index, text in enumerate(self._texts):
             scope = names.scopes[index]
             for name, place in text.places.items():
@@ -134,7 +186,8 @@ class PtxModule:
             if len(source.text.text) <= eager_nbytes or source.text.declares_variables(source.place):
                 self.function(name)
         for variable in self.variables:
-            variable.relocations = [self._relocation(variable.name, *place) for place in variable.relocations]
+            places = (self._relocation(variable.name, *place) for place in variable.relocations)
+            variable.relocations = [place for place in places if place]
 
     def _define(self, decl: Declaration, scope: Mapping[str, str], name: str) -> None:
         if decl.space == "shared":
@@ -151,12 +204,14 @@ class PtxModule:
         self.variables.append(variable)
         self._variable_names.add(variable.name)
 
-    def _relocation(self, variable: str, offset: int, symbol: str, addend: int) -> tuple[int, str, int]:
+    def _relocation(self, variable: str, offset: int, symbol: str, addend: int) -> tuple[int, str, int] | None:
+        """None if the symbol is not defined."""
         place = self.address_of(ir.Symbol(symbol, addend))
         if place.name != FUNCTIONS and symbol in self._sources:
             raise PtxError(f"{variable}: initialised with the address of kernel {symbol}", NOT_SUPPORTED)
         if place.name not in self._variable_names:
-            raise PtxError(f"{variable}: initialised with the address of {symbol}, which is not defined", NOT_SUPPORTED)
+            self._undefined.append(symbol)
+            return None
         self._in_initializers.add(symbol)
         return offset, place.name, place.offset
 

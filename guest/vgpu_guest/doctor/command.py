@@ -17,7 +17,7 @@ from .redact import Redactor
 from .system import describe_system
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--service", metavar="NAME", help="A systemd service: its running process, else what its files say.")
 @click.option("--pid", type=click.IntRange(1, 2**22), help="A running process.")
 @click.option(

@@ -102,8 +102,8 @@ def test_alias() -> None:
         ((scale(1), scale(2)), "scale is defined in two texts"),
         ((".visible .global .u32 x;\n", ".visible .global .u32 x;\n"), "x is defined in two texts"),
         ((kernel() + scale(1, ""), kernel() + scale(1, "")), "k is defined in two texts"),
-        ((".extern .global .u32 x;\n", ".global .u32 x;\n"), ".extern variable x is defined nowhere"),
-        ((".extern .const .u32 x;\n",), ".extern variable x is defined nowhere"),
+        ((".extern .global .u32 x;\n", ".global .u32 x;\n"), "Undefined reference to 'x'"),
+        ((".extern .const .u32 x;\n",), "Undefined reference to 'x'"),
         ((".global .u32 x;\n.global .u32 x;\n",), "x is declared twice"),
         ((".alias one, other;\n",), "other is not a function"),
     ],
@@ -114,9 +114,16 @@ def test_what_does_not_link(bodies: tuple[str, ...], message: str) -> None:
     assert message in str(error)
 
 
-def test_a_function_defined_nowhere_is_refused_when_used() -> None:
-    texts = (PROTOTYPE + kernel(), scale(1, "").replace("scale", "other"), scale(2, ""))
+def test_a_function_defined_nowhere_is_refused() -> None:
+    error = refused(PROTOTYPE + kernel(), scale(1, "").replace("scale", "other"), scale(2, ""))
+    assert error.result == 218
+    assert str(error) == "Undefined reference to 'scale'"
+
+
+def test_in_a_large_text_it_is_refused_when_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vgpusim.ptx.module.EAGER_TEXT_NBYTES", 0)
+    texts = (PROTOTYPE + kernel(), scale(2, "").replace("scale", "far"))
     assert PtxModule.link([HEADER + text for text in texts]).entries == ["k"]
-    with pytest.raises(PtxError, match="external function scale") as caught:
+    with pytest.raises(PtxError, match="Unresolved extern function 'scale'") as caught:
         launch(*texts)
-    assert caught.value.result == 801
+    assert caught.value.result == 218
