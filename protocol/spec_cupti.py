@@ -72,8 +72,37 @@ CLASSES = (
     ("cuMemcpy", "COPY_EITHER"),
     ("cuMemset", "FILL"),
     ("cuEventRecord", "RECORD_EVENT"),
+    ("cuMemAlloc", "ALLOCATE"),
+    ("cuMemHostAlloc", "ALLOCATE"),
+    ("cuMemFree", "FREE"),
+    ("cuMemPoolCreate", "POOL_CREATE"),
+    ("cuMemPoolDestroy", "POOL_DESTROY"),
+    ("cuMemPoolTrimTo", "POOL_TRIM"),
     ("cuStreamSynchronize", "SYNC_STREAM"),
     ("cuCtxSynchronize", "SYNC_CONTEXT"),
     ("cuEventSynchronize", "SYNC_EVENT"),
     ("cuStreamWaitEvent", "WAIT_EVENT"),
+)
+
+# Runtime functions that make one driver call of a class, or of a range of classes: by the prefix of the name, the
+# longest first. Such a driver call of NVIDIA's runtime is recorded as the runtime's (shim/cupti/vgs_cupti_runtime.c).
+RUNTIME_CLASSES = (
+    ("cudaLaunchHostFunc", "OTHER", "OTHER"),
+    ("cudaLaunchCooperativeKernelMultiDevice", "OTHER", "OTHER"),
+    ("cudaLaunch", "LAUNCH", "LAUNCH_EX"),
+    ("cudaGraphLaunch", "GRAPH", "GRAPH"),
+    ("cudaMemcpy", "COPY", "COPY_PEER"),
+    ("cudaMemset", "FILL", "FILL"),
+    ("cudaEventRecord", "RECORD_EVENT", "RECORD_EVENT"),
+    ("cudaMalloc", "ALLOCATE", "ALLOCATE"),
+    ("cudaHostAlloc", "ALLOCATE", "ALLOCATE"),
+    ("cudaFree", "FREE", "FREE"),
+    ("cudaMemPoolCreate", "POOL_CREATE", "POOL_CREATE"),
+    ("cudaMemPoolDestroy", "POOL_DESTROY", "POOL_DESTROY"),
+    ("cudaMemPoolTrimTo", "POOL_TRIM", "POOL_TRIM"),
+    ("cudaStreamSynchronize", "SYNC_STREAM", "SYNC_STREAM"),
+    ("cudaDeviceSynchronize", "SYNC_CONTEXT", "SYNC_CONTEXT"),
+    ("cudaThreadSynchronize", "SYNC_CONTEXT", "SYNC_CONTEXT"),
+    ("cudaEventSynchronize", "SYNC_EVENT", "SYNC_EVENT"),
+    ("cudaStreamWaitEvent", "WAIT_EVENT", "WAIT_EVENT"),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from protocol.gen.cupti import DRIVER, MAJORS, RUNTIME, Record, callback_ids, exports, records, results
 from protocol.gen.emit_records import includes
 from protocol.gen.model import SpecError
-from protocol.spec_cupti import CLASSES, FUNCTIONS
+from protocol.spec_cupti import CLASSES, FUNCTIONS, RUNTIME_CLASSES
 
 BANNER = "/* Generated from protocol/spec_cupti.py and protocol/data by protocol/gen; do not edit. */\n"
 _TYPES = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
@@ -72,6 +72,10 @@ def _class(name: str) -> str:
     return next((kind for prefix, kind in CLASSES if name.startswith(prefix)), "OTHER")
 
 
+def _runtime_classes(name: str) -> tuple[str, str]:
+    return next(((first, last) for prefix, first, last in RUNTIME_CLASSES if name.startswith(prefix)), ("OTHER",) * 2)
+
+
 def _tables() -> str:
     out = [BANNER, includes("<stddef.h>", "vgs_cupti_tables.h")]
     driver, runtime = callback_ids(DRIVER), callback_ids(RUNTIME)
@@ -81,8 +85,10 @@ def _tables() -> str:
         waits = "true" if "Async" in name else "false"
         out.append(f'    [{number}] = {{"{name}", VGS_CALL_{_class(name)}, {thread}, {waits}}},\n')
     out.append("};\nconst size_t vgs_cupti_drivers_count = sizeof vgs_cupti_drivers / sizeof vgs_cupti_drivers[0];\n\n")
-    out.append("const char *const vgs_cupti_runtimes[] = {\n")
-    out += [f'    [{number}] = "{name}",\n' for name, number in runtime.items()]
+    out.append("const struct vgs_cupti_runtime vgs_cupti_runtimes[] = {\n")
+    for name, number in runtime.items():
+        first, last = _runtime_classes(name)
+        out.append(f'    [{number}] = {{"{name}", VGS_CALL_{first}, VGS_CALL_{last}}},\n')
     out.append(
         "};\nconst size_t vgs_cupti_runtimes_count = sizeof vgs_cupti_runtimes / sizeof vgs_cupti_runtimes[0];\n\n"
     )

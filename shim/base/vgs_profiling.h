@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { VGS_PROFILING_VERSION = 2 };
+enum { VGS_PROFILING_VERSION = 3 };
 
 /* Numbers of CUPTI's callback domains. */
 enum vgs_api_domain { VGS_API_DRIVER = 1, VGS_API_RUNTIME = 2 };
@@ -22,17 +22,37 @@ struct vgs_api_call {
   const char *name;
   const void *params; /* the arguments, laid out as CUPTI's struct of the function */
   void *stream;       /* the call's stream argument; NULL if it has none */
+  /* Of a driver call: where it returns to, and the end of its stack frame, below which the return address lies. */
+  const void *caller;
+  const char *frame;
   /* The members below belong to the observer. */
   uint32_t correlation; /* 0: not observed */
   uint32_t outer;       /* the thread's correlation before this call */
   uint64_t start;       /* in the profiler's clock */
   uint64_t data;        /* the subscriber's value, kept from enter to leave */
   bool measured;        /* by the worker */
+  uint32_t runtime;     /* callback id of the runtime call that made this driver call; 0: not known */
+  void *kept;           /* malloc'ed: of a call that frees, what it frees */
 };
 
 struct vgs_observer {
   void (*enter)(struct vgs_api_call *call);
   void (*leave)(struct vgs_api_call *call, int result);
+};
+
+enum vgs_profiled_memory { VGS_MEMORY_PAGEABLE, VGS_MEMORY_PINNED, VGS_MEMORY_DEVICE, VGS_MEMORY_MANAGED };
+
+struct vgs_memory_facts {
+  uint64_t base, nbytes;
+  enum vgs_profiled_memory kind;
+  uint32_t context, device;
+  bool of_pool;
+};
+
+struct vgs_pool_facts {
+  uint64_t threshold, reserved_nbytes, used_nbytes;
+  uint32_t device;
+  bool imported; /* from another process: only this is known */
 };
 
 struct vgs_context_facts {
@@ -68,10 +88,11 @@ struct vgs_profiling {
   CUgraphNode *(*nodes)(CUgraph graph, size_t *count); /* malloc'ed; NULL: none, or they are unknown */
   uint32_t (*node_type)(CUgraphNode node);
   const char *(*kernel_name)(void *function); /* never NULL */
-  int (*memory)(uint64_t address);            /* vgs_profiled_memory */
+  /* The range of memory that holds an address. False: memory that CUDA does not know, thus pageable. */
+  bool (*memory)(uint64_t address, struct vgs_memory_facts *facts);
+  CUmemoryPool (*current_pool)(uint32_t device); /* NULL: not known */
+  bool (*pool)(CUmemoryPool pool, struct vgs_pool_facts *facts);
 };
-
-enum vgs_profiled_memory { VGS_MEMORY_PAGEABLE, VGS_MEMORY_PINNED, VGS_MEMORY_DEVICE };
 
 /* Exported by libcuda: its table, or NULL if it is of another version. */
 const struct vgs_profiling *vgpuProfiling(uint32_t version);

@@ -160,11 +160,35 @@ static uint32_t node_type(CUgraphNode node) {
 
 static const char *kernel_name(void *function) { return vgs_kernel_traced_name(function); }
 
-static int memory(uint64_t address) {
+static bool memory(uint64_t address, struct vgs_memory_facts *facts) {
   struct vgs_range range;
   if (!vgs_range_find(address, &range))
-    return VGS_MEMORY_PAGEABLE;
-  return vgs_range_is_host(&range) ? VGS_MEMORY_PINNED : VGS_MEMORY_DEVICE;
+    return false;
+  *facts = (struct vgs_memory_facts){.base = range.base,
+                                     .nbytes = range.nbytes,
+                                     .kind = range.kind == VGS_RANGE_MANAGED ? VGS_MEMORY_MANAGED
+                                             : vgs_range_is_host(&range)     ? VGS_MEMORY_PINNED
+                                                                             : VGS_MEMORY_DEVICE,
+                                     .context = range.context_id,
+                                     .device = (uint32_t)range.device,
+                                     .of_pool = range.kind == VGS_RANGE_POOL};
+  return true;
+}
+
+static CUmemoryPool current_pool(uint32_t device) {
+  CUmemoryPool pool = NULL;
+  return !ready() && !vgs_cuDeviceGetMemPool(&pool, (CUdevice)device) ? pool : NULL;
+}
+
+static bool pool_facts(CUmemoryPool pool, struct vgs_pool_facts *facts) {
+  enum { THRESHOLD = 4, RESERVED = 5, USED = 7 }; /* CU_MEMPOOL_ATTR_* */
+  const struct vgs_pool *found = vgs_object_find(VGW_KIND_MEMPOOL, pool);
+  if (!found || ready())
+    return false;
+  *facts = (struct vgs_pool_facts){.device = (uint32_t)found->device, .imported = found->imported};
+  return found->imported || (!vgs_cuMemPoolGetAttribute(pool, THRESHOLD, &facts->threshold) &&
+                             !vgs_cuMemPoolGetAttribute(pool, RESERVED, &facts->reserved_nbytes) &&
+                             !vgs_cuMemPoolGetAttribute(pool, USED, &facts->used_nbytes));
 }
 
 EXPORT const struct vgs_profiling *vgpuProfiling(uint32_t version) {
@@ -189,6 +213,8 @@ EXPORT const struct vgs_profiling *vgpuProfiling(uint32_t version) {
                                              .nodes = nodes_of,
                                              .node_type = node_type,
                                              .kernel_name = kernel_name,
-                                             .memory = memory};
+                                             .memory = memory,
+                                             .current_pool = current_pool,
+                                             .pool = pool_facts};
   return version == VGS_PROFILING_VERSION ? &table : NULL;
 }

@@ -5,6 +5,7 @@
 #include "vgs_cupti_clock.h"
 #include "vgs_cupti_device.h"
 #include "vgs_cupti_layout.h"
+#include "vgs_cupti_memory.h"
 #include "vgs_cupti_observe.h"
 #include "vgs_cupti_result.h"
 #include "vgs_cupti_runtime.h"
@@ -27,6 +28,9 @@ static bool is_known(uint32_t kind) {
   case VGS_KIND_EXTERNAL_CORRELATION:
   case VGS_KIND_CUDA_EVENT:
   case VGS_KIND_GRAPH_TRACE:
+  case VGS_KIND_MEMORY:
+  case VGS_KIND_MEMORY2:
+  case VGS_KIND_MEMORY_POOL:
     return true;
   default:
     return false;
@@ -60,6 +64,7 @@ int vgs_cuptiActivityDisable(uint32_t kind) {
     return CUPTI_SUCCESS;
   if (device) /* records of work up to now are still delivered */
     result = vgs_cupti_drain();
+  vgs_cupti_memory_end(kind);
   vgs_cupti_set_kind((enum vgs_cupti_kind)kind, false);
   if (device && !vgs_cupti_wants_device())
     vgs_cupti_stop_measuring();
@@ -159,10 +164,13 @@ int vgs_cuptiFinalize(void) {
   int result = CUPTI_SUCCESS;
   if (vgs_cupti_wants_any()) {
     int drained = vgs_cupti_drain();
+    if (vgs_cupti_wants(VGS_KIND_MEMORY))
+      vgs_cupti_memory_end(VGS_KIND_MEMORY);
     result = vgs_cupti_deliver();
     result = drained ? drained : result;
   }
   vgs_cupti_clear_kinds();
+  vgs_cupti_memory_end(VGS_KIND_MEMORY2);
   vgs_cupti_unsubscribe();
   vgs_cupti_stop_measuring();
   int updated = vgs_cupti_update();

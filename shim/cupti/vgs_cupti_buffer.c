@@ -104,6 +104,12 @@ static size_t record_nbytes(uint32_t kind) {
     return sizeof(struct vgs_cupti_CudaEvent);
   case VGS_KIND_GRAPH_TRACE:
     return sizeof(struct vgs_cupti_GraphTrace);
+  case VGS_KIND_MEMORY:
+    return sizeof(struct vgs_cupti_Memory);
+  case VGS_KIND_MEMORY2:
+    return sizeof(struct vgs_cupti_MemoryOperation);
+  case VGS_KIND_MEMORY_POOL:
+    return sizeof(struct vgs_cupti_MemoryPool);
   default:
     return 0;
   }

@@ -8,8 +8,10 @@
 #include "vgs_cupti_event.h"
 #include "vgs_cupti_external.h"
 #include "vgs_cupti_layout.h"
+#include "vgs_cupti_memory.h"
 #include "vgs_cupti_resource.h"
 #include "vgs_cupti_result.h"
+#include "vgs_cupti_runtime.h"
 #include "vgs_cupti_state.h"
 #include <pthread.h>
 #include <unistd.h>
@@ -56,19 +58,29 @@ static void enter(struct vgs_api_call *call) {
   vgs_cupti_call_subscriber(call, VGS_SITE_ENTER, NULL, function);
   if (vgs_cupti_wants_domain(VGS_DOMAIN_RESOURCE))
     vgs_cupti_resources_before(call);
+  if (call->domain == VGS_API_DRIVER && !call->outer && vgs_cupti_wants(VGS_KIND_RUNTIME))
+    call->runtime = vgs_cupti_runtime_of(call, function);
+  vgs_cupti_memory_before(call, function);
   call->start = vgs_cupti_now();
   call->measured = is_measured(function) && vgs_cupti_submit(call, function);
 }
 
+/* The domain and callback id that a call is recorded with: a driver call by which NVIDIA's runtime does what it was
+ * called for is recorded as the runtime's call instead, as NVIDIA's CUPTI records it. */
+static uint32_t recorded_domain(const struct vgs_api_call *call) {
+  return call->runtime ? VGS_API_RUNTIME : call->domain;
+}
+static uint32_t recorded_id(const struct vgs_api_call *call) { return call->runtime ? call->runtime : call->id; }
+
 static bool wants_record(const struct vgs_api_call *call) {
-  enum vgs_cupti_kind kind = call->domain == VGS_API_DRIVER ? VGS_KIND_DRIVER : VGS_KIND_RUNTIME;
-  return vgs_cupti_wants(kind) &&
-         (call->id >= IDS || !__atomic_load_n(&left_out[call->domain][call->id], __ATOMIC_RELAXED));
+  uint32_t domain = recorded_domain(call), id = recorded_id(call);
+  return vgs_cupti_wants(domain == VGS_API_DRIVER ? VGS_KIND_DRIVER : VGS_KIND_RUNTIME) &&
+         (id >= IDS || !__atomic_load_n(&left_out[domain][id], __ATOMIC_RELAXED));
 }
 
 static void put_call(const struct vgs_api_call *call, int result, uint64_t end) {
-  struct vgs_cupti_API record = {.kind = call->domain == VGS_API_DRIVER ? VGS_KIND_DRIVER : VGS_KIND_RUNTIME,
-                                 .cbid = call->id,
+  struct vgs_cupti_API record = {.kind = recorded_domain(call) == VGS_API_DRIVER ? VGS_KIND_DRIVER : VGS_KIND_RUNTIME,
+                                 .cbid = recorded_id(call),
                                  .start = call->start,
                                  .end = end,
                                  .processId = (uint32_t)getpid(),
@@ -142,6 +154,7 @@ static void leave(struct vgs_api_call *call, int result) {
     put_wait(call, function, end);
   if (function && function->what == VGS_CALL_RECORD_EVENT && !result && !device && vgs_cupti_wants_events())
     put_event(call, function);
+  vgs_cupti_memory_after(call, function, result, end);
   if (vgs_cupti_wants_domain(VGS_DOMAIN_RESOURCE))
     vgs_cupti_resources_after(call, result);
   vgs_cupti_call_subscriber(call, VGS_SITE_EXIT, &result, function); /* the subscriber may end its subscription */

@@ -80,10 +80,13 @@ static uint8_t host_memory(const struct vgs_profiling *driver, const struct vgs_
                            enum vgs_cupti_class what) {
   const uint64_t *params = call->params; /* destination, source, number of bytes */
   uint64_t address = what == VGS_CALL_COPY_TO_DEVICE ? params[1] : params[0];
-  if (what == VGS_CALL_COPY_EITHER && driver->memory(address) == VGS_MEMORY_DEVICE)
+  struct vgs_memory_facts facts;
+  if (what == VGS_CALL_COPY_EITHER && driver->memory(address, &facts) && facts.kind == VGS_MEMORY_DEVICE)
     address = params[1];
   bool known = what == VGS_CALL_COPY_TO_DEVICE || what == VGS_CALL_COPY_TO_HOST || what == VGS_CALL_COPY_EITHER;
-  return known && driver->memory(address) == VGS_MEMORY_PINNED ? VGS_MEMORY_KIND_PINNED : VGS_MEMORY_KIND_PAGEABLE;
+  if (!known || !driver->memory(address, &facts))
+    return VGS_MEMORY_KIND_PAGEABLE;
+  return facts.kind == VGS_MEMORY_MANAGED ? VGS_MEMORY_KIND_MANAGED : VGS_MEMORY_KIND_PINNED;
 }
 
 bool vgs_cupti_submit(const struct vgs_api_call *call, const struct vgs_cupti_function *function) {

@@ -5,6 +5,7 @@
 #include "vgs_cupti_clock.h"
 #include "vgs_cupti_device.h"
 #include "vgs_cupti_event.h"
+#include "vgs_cupti_memory.h"
 #include "vgs_cupti_result.h"
 #include "vgs_cupti_state.h"
 #include "vgs_log.h"
@@ -23,6 +24,7 @@ static void forked(void) {
   observing = false;
   vgs_cupti_reset_calls();
   vgs_cupti_reset_events();
+  vgs_cupti_reset_memory();
   vgs_cupti_reset_buffers();
   vgs_cupti_reset_subscriber();
 }

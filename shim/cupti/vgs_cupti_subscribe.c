@@ -100,7 +100,7 @@ int vgs_cuptiGetCallbackName(uint32_t domain, uint32_t cbid, const char **name) 
   if (domain == VGS_DOMAIN_DRIVER && cbid < vgs_cupti_drivers_count)
     found = vgs_cupti_drivers[cbid].name;
   if (domain == VGS_DOMAIN_RUNTIME && cbid < vgs_cupti_runtimes_count)
-    found = vgs_cupti_runtimes[cbid];
+    found = vgs_cupti_runtimes[cbid].name;
   if (!name || !found)
     return CUPTI_ERROR_INVALID_PARAMETER;
   *name = found;

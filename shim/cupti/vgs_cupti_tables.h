@@ -19,6 +19,11 @@ enum vgs_cupti_class {
   VGS_CALL_COPY_PEER,
   VGS_CALL_FILL,
   VGS_CALL_RECORD_EVENT,
+  VGS_CALL_ALLOCATE,
+  VGS_CALL_FREE,
+  VGS_CALL_POOL_CREATE,
+  VGS_CALL_POOL_DESTROY,
+  VGS_CALL_POOL_TRIM,
   VGS_CALL_SYNC_STREAM,
   VGS_CALL_SYNC_CONTEXT,
   VGS_CALL_SYNC_EVENT,
@@ -39,7 +44,14 @@ struct vgs_cupti_result_name {
 
 extern const struct vgs_cupti_function vgs_cupti_drivers[]; /* by callback id */
 extern const size_t vgs_cupti_drivers_count;
-extern const char *const vgs_cupti_runtimes[];
+/* A function of the runtime. The driver calls of the classes [first, last] that it makes are one for each of its calls;
+ * VGS_CALL_OTHER: it makes other ones. */
+struct vgs_cupti_runtime {
+  const char *name; /* ends with _v and the release; NULL: there is none */
+  enum vgs_cupti_class first, last;
+};
+
+extern const struct vgs_cupti_runtime vgs_cupti_runtimes[]; /* by callback id */
 extern const size_t vgs_cupti_runtimes_count;
 extern const struct vgs_cupti_result_name vgs_cupti_results[];
 extern const size_t vgs_cupti_result_count;

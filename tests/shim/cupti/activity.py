@@ -19,6 +19,7 @@ from protocol.gen.cupti import DRIVER, callback_ids, records  # noqa: E402
 MAJOR = int(sys.argv[1])
 MEMCPY, MEMSET, API_DRIVER, API_RUNTIME, KERNEL, OVERHEAD, SYNC, EXTERNAL = 1, 2, 4, 5, 10, 17, 38, 39
 EVENT, GRAPH = 36, 51
+MEMORY, MEMORY2, POOL = 45, 49, 50
 KINDS = {
     MEMCPY: "Memcpy",
     MEMSET: "Memset",
@@ -30,6 +31,9 @@ KINDS = {
     EXTERNAL: "ExternalCorrelation",
     EVENT: "CudaEvent",
     GRAPH: "GraphTrace",
+    MEMORY: "Memory",
+    MEMORY2: "MemoryOperation",
+    POOL: "MemoryPool",
 }
 LAYOUTS = {record.name: record for record in records(MAJOR)}
 PTX = b"""
@@ -140,7 +144,7 @@ def flush(flag: int = 0) -> int:
 def everything() -> object:
     """A few calls with every kind of record enabled but graph traces."""
     buffers = Buffers()
-    enable(*(kind for kind in KINDS if kind != GRAPH))
+    enable(*(kind for kind in KINDS if kind not in (GRAPH, MEMORY)))
     program = Program()
     push = cupti.cuptiActivityPushExternalCorrelationId
     do(push(3, ctypes.c_uint64(77)))
@@ -218,8 +222,9 @@ def events() -> object:
 
 
 def runtime() -> object:
-    """Calls of vgpu's own runtime, and the driver calls that they make."""
-    cudart = ctypes.CDLL(str(ROOT / f"build/guest/cudart/{MAJOR}/libcudart.so.{MAJOR}"))
+    """Calls of vgpu's own runtime, or of the one that $VGT_CUDART names, and the driver calls that they make."""
+    own = str(ROOT / f"build/guest/cudart/{MAJOR}/libcudart.so.{MAJOR}")
+    cudart = ctypes.CDLL(os.environ.get("VGT_CUDART", own))
     memory, host = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
     do(cudart.cudaMalloc(ctypes.byref(memory), ctypes.c_size_t(4096)))
     buffers = Buffers()

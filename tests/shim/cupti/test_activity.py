@@ -13,6 +13,7 @@ import pytest
 
 from protocol.gen.cupti import RUNTIME, callback_ids
 from tests.conftest import ROOT, VGPU, Run, merged
+from tests.cudart.runtimes import BY_NUMBER, compared
 
 PROGRAM = Path(__file__).with_name("activity.py")
 LAUNCH, COPY_TO, COPY_FROM, FILL, RECORD = 307, 277, 279, 216, 119
@@ -69,9 +70,28 @@ def test_runtime(vgpu_run: Run, major: int) -> None:
     assert outside[copy["correlationId"]] == 88
 
 
+@pytest.mark.parametrize("major", [12, 13])
+def test_nvidias_runtime(vgpu_run: Run, major: int) -> None:
+    """A driver call by which NVIDIA's runtime copies, fills or waits is recorded as the runtime's call."""
+    rows = profile(vgpu_run, "runtime", major, env={"VGT_CUDART": str(compared(BY_NUMBER[major]))})
+    ids = callback_ids(RUNTIME)
+    calls = {row["cbid"]: row for row in of(rows, "API") if row["kind"] == 5}
+    copied, filled, waited = (ids[f"{name}_v3020"] for name in ("cudaMemcpy", "cudaMemset", "cudaDeviceSynchronize"))
+    assert calls.keys() == {copied, filled, waited}
+    (copy,), (fill,) = of(rows, "Memcpy"), of(rows, "Memset")
+    assert copy["correlationId"] == calls[copied]["correlationId"]
+    assert fill["correlationId"] == calls[filled]["correlationId"]
+    assert all(call["start"] <= call["end"] for call in calls.values())
+    drivers = [row["correlationId"] for row in of(rows, "API") if row["kind"] == 4]
+    assert not {copy["correlationId"], fill["correlationId"]} & set(drivers)
+    outside = {row["correlationId"]: row["externalId"] for row in of(rows, "ExternalCorrelation")}
+    assert outside[copy["correlationId"]] == 88
+
+
 @pytest.mark.parametrize(("mark", "lines"), [("", 1), (str(ROOT / "shim/base/vgs_mark.c"), 0)])
 def test_another_runtime_is_named(vgpu_run: Run, tmp_path: Path, mark: str, lines: int) -> None:
-    """NVIDIA's runtime reports calls only to NVIDIA's CUPTI; a line says so unless the library has vgpu's mark."""
+    """NVIDIA's runtime reports calls only to NVIDIA's CUPTI; a line says which calls are seen all the same, unless the
+    library has vgpu's mark."""
     library, source = tmp_path / "libcudart.so.13", tmp_path / "empty.c"
     source.write_text("int nothing;\n")
     includes = [
@@ -85,7 +105,7 @@ def test_another_runtime_is_named(vgpu_run: Run, tmp_path: Path, mark: str, line
     )
     result = vgpu_run([sys.executable, "-c", code])
     assert result.stdout == "[0, 0, 0]\n", result.stderr
-    assert result.stderr.count(f"calls of NVIDIA's CUDA runtime ({library}) are not recorded") == lines
+    assert result.stderr.count(f"of the calls of NVIDIA's CUDA runtime ({library}) a profile shows those") == lines
 
 
 def test_graph(vgpu_run: Run) -> None:

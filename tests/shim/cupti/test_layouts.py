@@ -12,11 +12,11 @@ from tests.pypi import SITE, environment
 # Names of the written records' structs in the headers of CUPTI 12.9 and 13.5.
 NAMES = {
     12: {"Kernel": "Kernel9", "Memcpy": "Memcpy6", "Memset": "Memset4", "MemcpyPtoP": "MemcpyPtoP4",
-         "Overhead": "Overhead3", "Synchronization": "Synchronization2", "Memory": "Memory4",
-         "CudaEvent": "CudaEvent2", "GraphTrace": "GraphTrace2"},
+         "Overhead": "Overhead3", "Synchronization": "Synchronization2", "MemoryOperation": "Memory4",
+         "MemoryPool": "MemoryPool2", "CudaEvent": "CudaEvent2", "GraphTrace": "GraphTrace2"},
     13: {"Kernel": "Kernel13", "Memcpy": "Memcpy7", "Memset": "Memset5", "MemcpyPtoP": "MemcpyPtoP4",
-         "Overhead": "Overhead3", "Synchronization": "Synchronization2", "Memory": "Memory4",
-         "CudaEvent": "CudaEvent3", "GraphTrace": "GraphTrace2"},
+         "Overhead": "Overhead3", "Synchronization": "Synchronization2", "MemoryOperation": "Memory4",
+         "MemoryPool": "MemoryPool3", "CudaEvent": "CudaEvent3", "GraphTrace": "GraphTrace2"},
 }  # fmt: skip
 PACKAGES = {
     12: ("nvidia-cuda-cupti-cu12==12.9.79", "nvidia-cuda-runtime-cu12==12.9.79", "nvidia-cuda-crt==13.5.*"),

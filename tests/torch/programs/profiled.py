@@ -48,7 +48,7 @@ def main() -> None:
             torch.cuda.synchronize()
             profiler.step()
     events = json.loads(trace.read_text())["traceEvents"]
-    kept = ("kernel", "gpu_memcpy", "gpu_memset", "cuda_driver", "ac2g", "gpu_user_annotation")
+    kept = ("kernel", "gpu_memcpy", "gpu_memset", "cuda_driver", "cuda_runtime", "ac2g", "gpu_user_annotation")
     print(json.dumps([e for e in events if e.get("cat") in kept]))
 
 
