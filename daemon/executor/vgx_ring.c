@@ -1,4 +1,4 @@
-/* Rings (vgw_ring.h), in memory that the client passed or in the session's share of a region: each is served by a
+/* Rings (vgw_wire.h), in memory that the client passed or in the session's share of a region: each is served by a
  * thread of its own, which executes its records in order and may block in one.
  *
  * The memory is the client's to write at any time. A record is copied out before it is looked at; of one that carries
@@ -15,8 +15,7 @@
 #include <unistd.h>
 
 #include "vgw_clock.h"
-#include "vgw_futex.h"
-#include "vgw_ring.h"
+#include "vgw_wire.h"
 #include "vgx_custom.h"
 #include "vgx_execute.h"
 #include "vgx_memory.h"

@@ -16,7 +16,6 @@
 
 #include "vgw_cuda.h"
 #include "vgw_records.h"
-#include "vgw_ring.h"
 #include "vgw_wire.h"
 #include "vgx_backend.h"
 #include "vgx_handle.h"

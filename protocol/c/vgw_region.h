@@ -1,5 +1,5 @@
 /* Memory that a virtual machine and its host share (wire.md, "Regions"): its first page, by which a client recognises
- * the region that vgpud named. vgpud assigns the rest: each session gets one range, which holds rings (vgw_ring.h)
+ * the region that vgpud named. vgpud assigns the rest: each session gets one range, which holds rings (vgw_wire.h)
  * and pinned memory. */
 #ifndef VGW_REGION_H
 #define VGW_REGION_H

@@ -88,7 +88,6 @@ FORWARD_HEADERS = (
     "vgs_stream.h",
     "vgs_texture.h",
     "vgs_virtual.h",
-    "vgs_wait.h",
     "vgs_word.h",
     "vgs_work.h",
 )
@@ -152,13 +151,14 @@ def _export(name: str, f: Function, suffix: str = "") -> str:
         f"VGS_EXPORT CUresult {exported}({declarations(f.args)}) {{\n"
         f"  int saved_errno = errno;\n"
         f"  struct vgs_trace trace;\n"
+        f"  bool traced = __atomic_load_n(&vgs_trace_state, __ATOMIC_RELAXED) && {trace_on};\n"
         f"{begin}"
-        f'  if ({trace_on}) vgs_trace_begin(&trace, "{exported}", "{formats}"{trace_args});\n'
+        f'  if (traced) vgs_trace_begin(&trace, "{exported}", "{formats}"{trace_args});\n'
         f"  CUresult result = {enter};\n"
         f"{prologue}"
         f"  if (result == CUDA_SUCCESS) result = vgs_{f.name}({', '.join(call_args)});\n"
         f"{epilogue}"
-        f"  if ({trace_on}) vgs_trace_end(&trace, result);\n"
+        f"  if (traced) vgs_trace_end(&trace, result);\n"
         f"{end}"
         f"  errno = saved_errno;\n"
         f"  return result;\n"
@@ -180,7 +180,7 @@ def _observed(exported: str, f: Function, identifier: int) -> tuple[str, str]:
     params = f"  struct {{ {members} }} params;\n" if f.args else ""
     fill = f"    params = (__typeof__(params)){{{values}}};\n" if f.args else ""
     begin = (
-        f"  bool observed = vgs_profiling_on();\n"
+        f"  bool observed = __atomic_load_n(&vgs_profiling_state, __ATOMIC_RELAXED);\n"
         f"  struct vgs_api_call call;\n{params}"
         f"  if (observed) {{\n{fill}"
         f"    call = (struct vgs_api_call){{.domain = VGS_API_DRIVER, .id = {identifier}, "

@@ -107,7 +107,7 @@ fn(
     refuses={
         "!vgs_graph_exec_launch(hGraphExec_object, hStream_object, captured)": "CUDA_ERROR_OUT_OF_MEMORY",
     },
-    checks=["captured || !vgs_mirror_any() ? CUDA_SUCCESS : vgs_mirror_flush(hStream_id)"],
+    checks=["captured || !vgs_diverted(VGS_MIRRORING) ? CUDA_SUCCESS : vgs_mirror_flush(hStream_id)"],
     waits="captured",
     # A graph that copies pageable memory has finished when this returns, as with NVIDIA's driver (580.159.04, seen on
     # an H200): the program may then change its memory without waiting.

@@ -48,7 +48,7 @@ fn(
     need=INIT,
     channel=SOCKET,
     descriptor=True,
-    doc="Serve the attached memfd as ring number `ring` (vgw_ring.h).",
+    doc="Serve the attached memfd as ring number `ring` (vgw_wire.h).",
 )
 fn(
     "vgpuRingOpenAt",

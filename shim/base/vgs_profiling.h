@@ -99,7 +99,6 @@ const struct vgs_profiling *vgpuProfiling(uint32_t version);
 
 /* Read by the exported functions. */
 extern __attribute__((visibility("hidden"))) int vgs_profiling_state; /* atomic; 1: there is an observer */
-static inline bool vgs_profiling_on(void) { return __atomic_load_n(&vgs_profiling_state, __ATOMIC_RELAXED); }
 void vgs_profiling_enter(struct vgs_api_call *call);
 void vgs_profiling_leave(struct vgs_api_call *call, int result);
 

@@ -10,7 +10,7 @@
  * thread's TLS block once for all of them. */
 #define VGS_THREAD_LOCAL _Thread_local __attribute__((visibility("hidden")))
 
-/* An object that orders calls: see vgs_ring.h. */
+/* An object that orders calls: see vgs_order.h. */
 struct vgs_touched {
   uint16_t kind;
   uint32_t id;

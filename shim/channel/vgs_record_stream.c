@@ -32,9 +32,10 @@ struct waiter {
 static struct {
   int fd; /* -1: none */
   uint32_t record_nbytes;
-  int error;    /* atomic; CUresult */
-  int in_calls; /* atomic; threads that hold a reference */
-  int attached; /* atomic; a worker is at the other end */
+  int error;          /* atomic; CUresult */
+  int in_calls;       /* atomic; threads that hold a reference */
+  int attached;       /* atomic; a worker is at the other end */
+  void (*lose)(void); /* the session's: called before and after `error` is set */
   pthread_mutex_t send;
   uint32_t sequence; /* under send */
   pthread_mutex_t wait;
@@ -44,8 +45,9 @@ static struct {
   uint8_t buffer[RECEIVE_NBYTES];
 } stream = {.fd = -1, .send = PTHREAD_MUTEX_INITIALIZER, .wait = PTHREAD_MUTEX_INITIALIZER};
 
-void vgs_stream_start(int fd, uint32_t record_nbytes) {
+void vgs_stream_start(int fd, uint32_t record_nbytes, void (*lose)(void)) {
   stream.fd = fd;
+  stream.lose = lose;
   stream.record_nbytes = record_nbytes;
   stream.begin = stream.end = 0;
   stream.sequence = 0;
@@ -61,8 +63,12 @@ CUresult vgs_stream_error(void) { return __atomic_load_n(&stream.error, __ATOMIC
 /* Set the sticky error once and wake all waiters. */
 static bool set_error(CUresult error) {
   int none = 0;
+  if (stream.lose)
+    stream.lose();
   if (!__atomic_compare_exchange_n(&stream.error, &none, error, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
     return false;
+  if (stream.lose)
+    stream.lose(); /* once more: vgs_session_reopen may have changed the session's state in between */
   if (stream.fd >= 0)
     shutdown(stream.fd, SHUT_RDWR); /* wakes threads that read or send */
   pthread_mutex_lock(&stream.wait);

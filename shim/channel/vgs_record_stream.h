@@ -8,8 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Own `fd` from now on. Only before the first stream or after vgs_stream_close. */
-void vgs_stream_start(int fd, uint32_t record_nbytes);
+/* Own `fd` from now on. Only before the first stream or after vgs_stream_close. `lose` is called when
+ * the sticky error is set: before, and once more after it. */
+void vgs_stream_start(int fd, uint32_t record_nbytes, void (*lose)(void));
 int vgs_stream_fd(void);
 
 /* From now on the connection carries records, not control frames. */

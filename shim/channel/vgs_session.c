@@ -3,10 +3,10 @@
 #include "vgs_session.h"
 #include "vgs_hello.h"
 #include "vgs_log.h"
-#include "vgs_progress.h"
+#include "vgs_order.h"
 #include "vgs_record_stream.h"
 #include "vgs_region.h"
-#include "vgs_ring.h"
+#include "vgs_ring_set.h"
 #include "vgs_socket.h"
 #include "vgw_wire.h"
 #include <errno.h>
@@ -42,9 +42,9 @@ static struct {
  * lock. */
 static void forked(void) {
   static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
-  int was = VGS_LIFE_READY;
   session.lock = unlocked; /* another thread of the parent may have held it */
-  __atomic_compare_exchange_n(&vgs_life, &was, VGS_LIFE_FORKED, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+  if (vgs_life_is_open())
+    __atomic_store_n(&vgs_life, VGS_LIFE_FORKED, __ATOMIC_RELEASE); /* the child has one thread */
   vgs_ring_abandon();
   vgs_stream_abandon();
 }
@@ -52,12 +52,19 @@ static void forked(void) {
 CUresult vgs_life_error(void) {
   switch (vgs_life_now()) {
   case VGS_LIFE_READY:
+  case VGS_LIFE_LOST:
     return CUDA_SUCCESS;
   case VGS_LIFE_ENDED:
     return CUDA_ERROR_DEINITIALIZED;
   default:
     return CUDA_ERROR_NOT_INITIALIZED;
   }
+}
+
+/* Called before the stream's sticky error is set, so that whoever sees the error sees LOST, too; and after it. */
+static void lose(void) {
+  int was = VGS_LIFE_READY;
+  __atomic_compare_exchange_n(&vgs_life, &was, VGS_LIFE_LOST, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
 /* Connect and say hello; on success the stream owns the connection. */
@@ -89,15 +96,12 @@ static CUresult connect_and_greet(struct vgs_welcome *welcome) {
   const char *sync = secure_getenv("VGPU_SYNC");
   session.sync = sync && !strcmp(sync, "1");
   vgs_ring_start(welcome->ring);
-  vgs_stream_start(fd, welcome->record_nbytes);
+  vgs_stream_start(fd, welcome->record_nbytes, lose);
   return CUDA_SUCCESS;
 }
 
 CUresult vgs_session_open(void) {
-  enum vgs_life life = vgs_life_now();
-  if (life == VGS_LIFE_READY)
-    return CUDA_SUCCESS;
-  if (life != VGS_LIFE_NEW)
+  if (vgs_life_now() != VGS_LIFE_NEW)
     return vgs_life_check();
   int saved = errno;
   CUresult result = CUDA_SUCCESS;
@@ -160,6 +164,7 @@ static bool end_calls(void) {
       return false;
     poll(NULL, 0, 1);
   }
+  vgs_touch_clear();
   vgs_stream_close();
   return true;
 }
@@ -190,6 +195,10 @@ CUresult vgs_session_reopen(void) {
       session.welcome.activity = fresh.activity;
       session.welcome.limited = fresh.limited;
       __atomic_store_n(&session.fault, 0, __ATOMIC_RELEASE);
+      int was = VGS_LIFE_LOST;
+      __atomic_compare_exchange_n(&vgs_life, &was, VGS_LIFE_READY, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+      if (vgs_stream_error())
+        lose();
     }
   }
   pthread_mutex_unlock(&session.lock);
@@ -207,7 +216,7 @@ void vgs_session_set_fault(CUresult fault, bool explained) {
 }
 
 CUresult vgs_session_fault(void) { return __atomic_load_n(&session.fault, __ATOMIC_ACQUIRE); }
-CUresult vgs_session_error(void) { return vgs_stream_error(); }
+CUresult vgs_session_error(void) { return vgs_life_now() == VGS_LIFE_LOST ? vgs_stream_error() : CUDA_SUCCESS; }
 const struct vgs_inventory *vgs_inventory(void) { return &session.welcome.inventory; }
 uint16_t vgs_session_epoch(void) { return session.welcome.epoch; }
 bool vgs_session_shares_memory(void) { return session.welcome.pinned_fd || session.welcome.region; }
@@ -227,7 +236,7 @@ static void note_way(bool wait) {
 static void note_sent(const struct vgs_call *call, bool waits) {
   bool leaves_work = !call->on_socket && (!waits || (call->touched_count && !call->settled));
   if (leaves_work && !vgs_ring_any())
-    vgs_ring_mark_socket(call);
+    vgs_order_mark_socket(call);
 }
 
 /* Holds a reference, so that the socket is not closed meanwhile. */
@@ -237,7 +246,7 @@ static CUresult count_on_socket(struct vgs_call *call, bool wait, uint16_t *noti
   /* Other threads have rings and none was free for this one: its calls wait for their replies. */
   if (!result && !call->on_socket && vgs_ring_any()) {
     wait = true;
-    result = vgs_ring_fence_socket(call);
+    result = vgs_order_fence_socket(call);
   }
   if (!result)
     result = vgs_stream_call(call, wait, note_sent, notices);
@@ -246,20 +255,20 @@ static CUresult count_on_socket(struct vgs_call *call, bool wait, uint16_t *noti
 }
 
 static CUresult call_inside(struct vgs_call *call, uint16_t *notices) {
-  CUresult result = vgs_stream_error();
+  CUresult result = vgs_session_error();
   if (result)
     return result;
   if (call->part_count > 4)
     return CUDA_ERROR_INVALID_VALUE;
-  if (!vgs_stream_attached() && (result = vgs_session_attach()))
+  struct vgs_ring *ring = vgs_ring_own();
+  if (!ring && !vgs_stream_attached() && (result = vgs_session_attach()))
     return result;
   bool wait = call->wait || session.sync;
   if (vgs_trace_state)
     note_way(wait);
   /* Calls about the channel itself, and those that pass a descriptor, use the socket: they depend on no queued call. */
-  struct vgs_ring *ring = call->on_socket ? NULL : vgs_ring_ready();
-  if (ring)
-    return vgs_ring_call(ring, call, wait, notices);
+  if (!call->on_socket && (ring || (ring = vgs_ring_ready())))
+    return vgs_order_call(ring, call, wait, notices);
   return count_on_socket(call, wait, notices);
 }
 
@@ -289,13 +298,13 @@ CUresult vgs_session_call(struct vgs_call *call) {
 }
 
 void *vgs_record_begin(struct vgs_record *record, uint16_t opcode, uint32_t stream, uint64_t nbytes) {
-  if (vgs_life_check() || vgs_stream_error() || !vgs_stream_attached() || session.sync || vgs_trace_on())
+  if (vgs_life_now() != VGS_LIFE_READY || session.sync || vgs_trace_state)
     return NULL;
-  return vgs_ring_begin(record, opcode, stream, nbytes);
+  return vgs_order_begin(record, opcode, stream, nbytes);
 }
 
-CUresult vgs_record_send(struct vgs_record *record) { return vgs_ring_send(record); }
-void vgs_record_cancel(struct vgs_record *record) { vgs_ring_cancel(record); }
+CUresult vgs_record_send(struct vgs_record *record) { return vgs_order_send(record); }
+void vgs_record_cancel(struct vgs_record *record) { vgs_order_cancel(record); }
 
 /* --- the end --- */
 

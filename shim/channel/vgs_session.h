@@ -34,19 +34,21 @@ CUresult vgs_record_send(struct vgs_record *record);
 void vgs_record_cancel(struct vgs_record *record);
 
 enum vgs_life {
-  VGS_LIFE_NEW,   /* no cuInit has succeeded */
-  VGS_LIFE_READY, /* a cuInit has succeeded */
+  VGS_LIFE_NEW, /* no cuInit has succeeded */
   VGS_LIFE_FORKED,
   VGS_LIFE_ENDED, /* the library's destructor ran */
+  VGS_LIFE_READY, /* a cuInit has succeeded */
+  VGS_LIFE_LOST,  /* the same, but the session has its sticky error */
 };
 extern int vgs_life; /* read with vgs_life_now() */
 static inline enum vgs_life vgs_life_now(void) { return (enum vgs_life)__atomic_load_n(&vgs_life, __ATOMIC_ACQUIRE); }
 
+/* Whether a cuInit has succeeded in this process, and the library has not ended. */
+static inline bool vgs_life_is_open(void) { return vgs_life_now() >= VGS_LIFE_READY; }
+
 /* 0 when calls can be made, else NOT_INITIALIZED (before cuInit, or in a forked child) or DEINITIALIZED. */
 CUresult vgs_life_error(void);
-static inline CUresult vgs_life_check(void) {
-  return vgs_life_now() == VGS_LIFE_READY ? CUDA_SUCCESS : vgs_life_error();
-}
+static inline CUresult vgs_life_check(void) { return vgs_life_is_open() ? CUDA_SUCCESS : vgs_life_error(); }
 
 /* Connect and read the inventory, once; later calls return 0 at once. See vgs_endpoint_find and vgs_hello for the
  * errors. */

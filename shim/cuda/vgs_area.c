@@ -4,7 +4,7 @@
 #include "vgs_enter.h"
 #include "vgs_host_map.h"
 #include "vgs_region.h"
-#include "vgs_ring.h"
+#include "vgs_ring_set.h"
 #include "vgs_session.h"
 #include <string.h>
 #include <sys/mman.h>

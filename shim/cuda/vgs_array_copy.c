@@ -7,7 +7,6 @@
 #include "vgs_copy.h"
 #include "vgs_enter.h"
 #include "vgs_stream.h"
-#include "vgs_wait.h"
 #include "vgw_shape.h"
 #include <stdlib.h>
 #include <string.h>

@@ -4,6 +4,7 @@
 #include "vgs_callback.h"
 #include "vgs_api.h"
 #include "vgs_capture.h"
+#include "vgs_enter.h"
 #include "vgs_log.h"
 #include "vgs_session.h"
 #include "vgs_stream.h"
@@ -64,7 +65,7 @@ static void *serve(void *unused) {
     uint32_t id;
     int status;
     CUresult result = vgs_send_vgpuNextCallback(&id, &status);
-    if (result == CUDA_ERROR_NOT_READY && vgs_life_now() == VGS_LIFE_READY)
+    if (result == CUDA_ERROR_NOT_READY && vgs_life_is_open())
       continue; /* no callback is due yet */
     if (result)
       break;
@@ -87,7 +88,7 @@ static void *serve(void *unused) {
       break;
   }
   pthread_mutex_lock(&service.lock);
-  if (vgs_life_now() == VGS_LIFE_READY) { /* the session is lost: a new one gets a new thread */
+  if (vgs_life_is_open()) { /* the session is lost: a new one gets a new thread */
     service.started = false;
     pthread_detach(pthread_self());
   }
@@ -177,7 +178,7 @@ static CUresult enqueue(const struct callback *wanted) {
  * other streams. */
 CUresult vgs_callback_after(CUstream stream, CUhostFn function, void *argument) {
   struct callback wanted = {.function = function, .stream = stream, .user_data = argument};
-  return vgs_capture_any() ? CUDA_ERROR_NOT_PERMITTED : enqueue(&wanted);
+  return vgs_diverted(VGS_CAPTURING) ? CUDA_ERROR_NOT_PERMITTED : enqueue(&wanted);
 }
 
 static void clear_retired(void *argument) {

@@ -1,5 +1,6 @@
 #include "vgs_capture.h"
 #include "vgs_api.h"
+#include "vgs_enter.h"
 #include <pthread.h>
 
 enum { MODE_GLOBAL, MODE_THREAD_LOCAL, MODE_RELAXED };
@@ -16,7 +17,7 @@ static struct {
   struct vgs_works works;
 } captures[CAPTURES_MAX];
 static uint64_t last_id;
-static int active_count; /* atomic: without captures every check is one load */
+static int active_count; /* under lock; VGS_CAPTURING is set while it is not 0 */
 
 static _Thread_local int thread_mode = MODE_GLOBAL;
 
@@ -28,12 +29,13 @@ static int find(uint64_t id) {
   return -1;
 }
 
-static bool none_active(void) { return !__atomic_load_n(&active_count, __ATOMIC_ACQUIRE); }
-
-bool vgs_capture_any(void) { return !none_active(); }
+static void count_locked(int change) {
+  active_count += change;
+  vgs_divert(VGS_CAPTURING, active_count != 0);
+}
 
 enum vgs_capture_status vgs_capture_status(uint64_t id) {
-  if (!id || none_active())
+  if (!id || !vgs_diverted(VGS_CAPTURING))
     return VGS_CAPTURE_NONE;
   pthread_mutex_lock(&lock);
   int at = find(id);
@@ -54,7 +56,7 @@ uint64_t vgs_capture_begin(int mode) {
       captures[i].thread = pthread_self();
       captures[i].invalidated = false;
       captures[i].graph = NULL;
-      __atomic_add_fetch(&active_count, 1, __ATOMIC_RELEASE);
+      count_locked(1);
     }
   pthread_mutex_unlock(&lock);
   return id;
@@ -76,7 +78,7 @@ enum vgs_capture_status vgs_capture_end(uint64_t id, struct vgs_works *works) {
     captures[at].id = 0;
     *works = captures[at].works;
     captures[at].works = (struct vgs_works){0};
-    __atomic_sub_fetch(&active_count, 1, __ATOMIC_RELEASE);
+    count_locked(-1);
   }
   pthread_mutex_unlock(&lock);
   return status;
@@ -132,7 +134,7 @@ CUresult vgs_capture_forbid(uint64_t id) {
 }
 
 CUresult vgs_capture_check_unsafe(void) {
-  if (none_active() || thread_mode == MODE_RELAXED)
+  if (!vgs_diverted(VGS_CAPTURING) || thread_mode == MODE_RELAXED)
     return CUDA_SUCCESS;
   CUresult result = CUDA_SUCCESS;
   pthread_mutex_lock(&lock);

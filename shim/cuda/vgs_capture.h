@@ -11,9 +11,6 @@ enum vgs_capture_status { VGS_CAPTURE_NONE, VGS_CAPTURE_ACTIVE, VGS_CAPTURE_INVA
 /* Status of the capture with this id (of a stream or event); 0 and ended ones are NONE. */
 enum vgs_capture_status vgs_capture_status(uint64_t id);
 
-/* Whether any stream is capturing. */
-bool vgs_capture_any(void);
-
 /* Begin: a fresh id, or 0 when too many captures are active. End: the id is NONE from now on; returns its last status,
  * and in `works` the work that the graph keeps. */
 uint64_t vgs_capture_begin(int mode);

@@ -29,6 +29,7 @@ static struct vgs_context *make_context(CUdevice device, bool primary) {
   if (!context)
     return NULL;
   context->device = device;
+  context->attributes = vgs_device(device)->attributes;
   context->primary = primary;
   context->wire_id = context->object.id;
   context->users = 1;

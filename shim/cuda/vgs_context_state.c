@@ -5,7 +5,7 @@
 #include "vgs_enter.h"
 #include "vgs_mirror.h"
 #include "vgs_session.h"
-#include "vgs_wait.h"
+#include "vgs_stream.h"
 
 enum { FLAG_MAP_HOST = 8 };
 

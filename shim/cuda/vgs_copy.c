@@ -7,11 +7,10 @@
 #include "vgs_enter.h"
 #include "vgs_log.h"
 #include "vgs_mirror.h"
-#include "vgs_progress.h"
+#include "vgs_order.h"
 #include "vgs_range.h"
 #include "vgs_staging.h"
 #include "vgs_stream.h"
-#include "vgs_wait.h"
 #include "vgs_work_copy.h"
 #include <string.h>
 
@@ -67,7 +66,7 @@ static CUresult copy_host_memory(const struct vgs_staged *copy) {
   CUresult result = CUDA_SUCCESS;
   if (copy->to_host && copy->nbytes <= VGS_LANDING_NBYTES)
     result = vgs_staging_land(copy, &taken);
-  else if (copy->nbytes > INLINE_NBYTES && !vgs_capture_any())
+  else if (copy->nbytes > INLINE_NBYTES && !vgs_diverted(VGS_CAPTURING))
     result = vgs_staging_copy(copy, &taken);
   if (taken)
     return result;
@@ -86,17 +85,17 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
   uint32_t stream;
   struct vgs_stream *on;
   CUresult result = vgs_stream_id(copy->stream, &stream, &on);
-  if (!result && copy->sync)
+  if (!result && copy->sync && vgs_diverted(VGS_CAPTURING))
     result = vgs_capture_check_unsafe();
   if (result || !copy->nbytes)
     return result;
   if ((result = vgs_place_of(copy->dst, copy->nbytes, copy->dst_otherwise, &dst, &dst_known)) ||
       (result = vgs_place_of(copy->src, copy->nbytes, copy->src_otherwise, &src, &src_known)))
     return result;
-  if (vgs_mirror_any() && (result = vgs_mirror_before_read(copy->src, copy->nbytes, stream)))
+  if (vgs_diverted(VGS_MIRRORING) && (result = vgs_mirror_before_read(copy->src, copy->nbytes, stream)))
     return result;
   bool dst_device = dst == VGS_PLACE_DEVICE, src_device = src == VGS_PLACE_DEVICE;
-  if (on && vgs_capture_status(on->capture) &&
+  if (on && vgs_diverted(VGS_CAPTURING) && vgs_capture_status(on->capture) &&
       (dst == VGS_PLACE_HOST || src == VGS_PLACE_HOST || (!dst_device && !src_device))) {
     struct vgs_captured_copy captured = {.dst = {.place = dst, .address = copy->dst},
                                          .src = {.place = src, .address = copy->src},

@@ -8,7 +8,6 @@
 #include "vgs_copy.h"
 #include "vgs_enter.h"
 #include "vgs_stream.h"
-#include "vgs_wait.h"
 #include "vgs_work_copy.h"
 #include "vgw_shape.h"
 #include <stdlib.h>

@@ -47,7 +47,7 @@ static _Thread_local int answered_version; /* 0: this thread has not asked */
 CUresult vgs_cuDriverGetVersion(int *driverVersion) {
   if (!driverVersion)
     return CUDA_ERROR_INVALID_VALUE;
-  int32_t told = vgs_life_now() == VGS_LIFE_READY ? vgs_inventory()->driver_version : 0;
+  int32_t told = vgs_life_is_open() ? vgs_inventory()->driver_version : 0;
   *driverVersion = answered_version = told ? told : DRIVER_VERSION;
   return CUDA_SUCCESS;
 }

@@ -7,6 +7,15 @@ _Thread_local bool vgs_per_thread_default;
 
 _Thread_local struct vgs_thread_stack vgs_thread_stack;
 
+unsigned vgs_diversions;
+
+void vgs_divert(enum vgs_diversion state, bool on) {
+  if (on)
+    __atomic_fetch_or(&vgs_diversions, state, __ATOMIC_ACQ_REL);
+  else
+    __atomic_fetch_and(&vgs_diversions, ~(unsigned)state, __ATOMIC_ACQ_REL);
+}
+
 bool vgs_thread_push(CUcontext context) {
   if (vgs_thread_stack.depth == VGS_THREAD_DEPTH)
     return false;

@@ -55,6 +55,17 @@ CUresult vgs_enter_context(void);
 /* As vgs_enter_context, for a function that acts in a stream: with no current context, enter the stream's context. */
 CUresult vgs_enter_stream(CUstream stream);
 
+/* What can divert a call from its shortest path: states of the process that most programs never have. */
+enum vgs_diversion {
+  VGS_CAPTURING = 1, /* a stream is being captured: set by vgs_capture.c */
+  VGS_MIRRORING = 2, /* there are mirrored variables: set by vgs_mirror.c */
+};
+extern __attribute__((visibility("hidden"))) unsigned vgs_diversions; /* atomic; bits of enum vgs_diversion */
+static inline bool vgs_diverted(enum vgs_diversion state) {
+  return __atomic_load_n(&vgs_diversions, __ATOMIC_ACQUIRE) & state;
+}
+void vgs_divert(enum vgs_diversion state, bool on);
+
 /* Set while an exported function's _ptds variant runs: its default stream is the thread's own. */
 extern VGS_THREAD_LOCAL bool vgs_per_thread_default;
 

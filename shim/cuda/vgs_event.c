@@ -3,10 +3,9 @@
 #include "vgs_capture.h"
 #include "vgs_enter.h"
 #include "vgs_ipc.h"
-#include "vgs_progress.h"
-#include "vgs_ring.h"
+#include "vgs_order.h"
+#include "vgs_ring_set.h"
 #include "vgs_stream.h"
-#include "vgs_wait.h"
 
 CUresult vgs_cuEventRecord(CUevent hEvent, CUstream hStream) { return vgs_cuEventRecordWithFlags(hEvent, hStream, 0); }
 
@@ -22,7 +21,7 @@ uint64_t vgs_event_record_begin(struct vgs_event *event, const struct vgs_stream
 
 void vgs_event_record_end(struct vgs_event *event, uint32_t stream) {
   uint64_t entry;
-  if (vgs_ring_active() && vgs_ring_touched_last(stream, &entry)) {
+  if (vgs_ring_active() && vgs_order_is_last(stream, &entry)) {
     if (event->stream != stream)
       event->stream = stream;
     __atomic_store_n(&event->entry, entry, __ATOMIC_RELEASE);

@@ -7,7 +7,6 @@
 #include "vgs_graph_part.h"
 #include "vgs_log.h"
 #include "vgs_stream.h"
-#include "vgs_wait.h"
 #include <string.h>
 
 static void forget_inside(CUgraph handle) {

@@ -7,7 +7,7 @@
 #include "vgs_log.h"
 #include "vgs_range.h"
 #include "vgs_session.h"
-#include "vgs_wait.h"
+#include "vgs_stream.h"
 #include "vgw_pinned.h"
 #include <sys/mman.h>
 

@@ -12,7 +12,7 @@
 #include "vgs_pages_move.h"
 #include "vgs_range.h"
 #include "vgs_session.h"
-#include "vgs_wait.h"
+#include "vgs_stream.h"
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>

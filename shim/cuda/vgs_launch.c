@@ -2,12 +2,10 @@
 #include "vgs_launch.h"
 #include "vgs_api.h"
 #include "vgs_capture.h"
-#include "vgs_device.h"
 #include "vgs_enter.h"
 #include "vgs_kernel.h"
 #include "vgs_mirror.h"
 #include "vgs_stream.h"
-#include "vgs_wait.h"
 #include "vgw_enums.h"
 #include <limits.h>
 #include <stdlib.h>
@@ -16,7 +14,7 @@
 enum { ATTRIBUTES_MAX = 64, PARAMS_INLINE_NBYTES = 4096 };
 
 CUresult vgs_launch_check_shape(const struct vgs_launch *launch) {
-  const int32_t *limits = vgs_device(vgs_context_entered->device)->attributes;
+  const int32_t *limits = vgs_context_entered->attributes;
   uint64_t threads = 1;
   for (int i = 0; i < 3; i++) {
     if (!launch->grid[i] || launch->grid[i] > (uint32_t)limits[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i] ||
@@ -217,13 +215,14 @@ static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, void *
         &per_multiprocessor, f, (int)(launch.block[0] * launch.block[1] * launch.block[2]), launch.shared_nbytes);
     if (result)
       return result;
-    int64_t fit = (int64_t)per_multiprocessor *
-                  vgs_device(vgs_context_entered->device)->attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+    int64_t fit =
+        (int64_t)per_multiprocessor * vgs_context_entered->attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
     unsigned __int128 blocks = (unsigned __int128)launch.grid[0] * launch.grid[1] * launch.grid[2];
     if (blocks > (unsigned __int128)fit)
       return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   }
-  if (vgs_mirror_any() && !(on && vgs_capture_status(on->capture)) && (result = vgs_mirror_flush(launch.stream)))
+  if (vgs_diverted(VGS_MIRRORING) && !(on && vgs_capture_status(on->capture)) &&
+      (result = vgs_mirror_flush(launch.stream)))
     return result;
   if (!count && !is_first(launch.kernel) && send_directly(&launch, &result))
     return finish(&launch, on, result);

@@ -4,7 +4,6 @@
 #include "vgs_copy.h"
 #include "vgs_enter.h"
 #include "vgs_stream.h"
-#include "vgs_wait.h"
 #include <string.h>
 
 CUresult vgs_fill_check(struct vgs_fill *t) {

@@ -6,7 +6,7 @@
 #include "vgs_enter.h"
 #include "vgs_log.h"
 #include "vgs_range.h"
-#include "vgs_wait.h"
+#include "vgs_stream.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -23,7 +23,6 @@ struct mirror {
   struct mirror *next;
 };
 
-int vgs_mirrors;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mirror *mirrors;        /* `lock` protects this and the next line */
 static uint64_t launches, fetched_at; /* number of launches, and that number at the last fetch for all streams */
@@ -83,7 +82,7 @@ static CUresult add_locked(struct mirror *m) {
     return result;
   m->next = mirrors;
   mirrors = m;
-  __atomic_store_n(&vgs_mirrors, 1, __ATOMIC_RELEASE);
+  vgs_divert(VGS_MIRRORING, true);
   return CUDA_SUCCESS;
 }
 
@@ -155,7 +154,7 @@ static CUresult fetch_locked(uint32_t stream) {
 }
 
 CUresult vgs_mirror_after(CUresult waited, uint32_t stream, bool all) {
-  if (waited || !vgs_mirror_any())
+  if (waited || !vgs_diverted(VGS_MIRRORING))
     return waited;
   pthread_mutex_lock(&lock);
   uint64_t seen = launches;

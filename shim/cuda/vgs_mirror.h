@@ -6,12 +6,8 @@
 
 #include "vgs_objects.h"
 
-/* Whether any variable is mirrored: a cheap test for every launch and wait. */
-extern int vgs_mirrors; /* atomic */
-static inline bool vgs_mirror_any(void) { return __atomic_load_n(&vgs_mirrors, __ATOMIC_ACQUIRE); }
-
-/* Mirror a library's variable on the entered context's device from now on; does nothing if it is mirrored already.
- * OUT_OF_MEMORY: the program uses its address. */
+/* Mirror a library's variable on the entered context's device from now on (VGS_MIRRORING); does nothing if it is
+ * mirrored already. OUT_OF_MEMORY: the program uses its address. */
 CUresult vgs_mirror_add(uint64_t address, uint64_t nbytes, uint32_t library);
 
 /* Called before a library is unloaded: its variables are no longer mirrored. */

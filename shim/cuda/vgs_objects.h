@@ -20,6 +20,7 @@ struct vgs_cls_entry {
 struct vgs_context {
   struct vgs_object object;
   CUdevice device;
+  const int32_t *attributes; /* of the device */
   bool primary;
   int active;           /* atomic; a primary context keeps its handle while it is not */
   uint32_t wire_id;     /* its id on the wire; a primary context gets a new one when it is retained again */
@@ -62,7 +63,7 @@ struct vgs_event {
   int recorded;             /* atomic */
   _Atomic uint64_t capture; /* of the stream it was last recorded in */
   _Atomic uint32_t stream;  /* id of that stream */
-  uint64_t entry;           /* atomic; that stream's last touch then (vgs_progress.h), 0 if it is not known */
+  uint64_t entry;           /* atomic; that stream's last touch then (vgs_order.h), 0 if it is not known */
 };
 
 /* An interprocess event: the worker has its state. */

@@ -3,9 +3,8 @@
 #include "vgs_area.h"
 #include "vgs_copiers.h"
 #include "vgs_copy_pinned.h"
-#include "vgs_progress.h"
-#include "vgs_ring.h"
-#include "vgs_wait.h"
+#include "vgs_order.h"
+#include "vgs_stream.h"
 #include <string.h>
 #include <time.h>
 
@@ -187,7 +186,7 @@ CUresult vgs_staging_copy(const struct vgs_staged *copy, bool *taken) {
     uint64_t entry;
     if (vgs_ring_notice())
       result = vgs_send_cuStreamSynchronize(copy->stream);
-    else if (copy->stream && vgs_ring_touched_last(copy->stream, &entry))
+    else if (copy->stream && vgs_order_is_last(copy->stream, &entry))
       vgs_touch_set_done(copy->stream, entry);
   }
   vgs_area_release(area);

@@ -1,4 +1,4 @@
-"""A ring written to directly, as a client without the guest library can do (protocol/c/vgw_ring.h)."""
+"""A ring written to directly, as a client without the guest library can do (protocol/c/vgw_wire.h)."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ def build(folder: Path) -> Path:
     plain = Toolchain.from_environment(whole_program=False)
     toolchain = replace(
         plain,
-        cflags=(*plain.cflags, "-fno-inline", "-finstrument-functions"),
+        # addr2line misreads the files of inline functions in DWARF 5.
+        cflags=(*plain.cflags, "-O0", "-finstrument-functions", "-gdwarf-4"),
         ldflags=tuple(flag for flag in plain.ldflags if flag != "-Wl,-z,defs"),
     )
     objects = folder / "objects"
@@ -35,8 +36,9 @@ def build(folder: Path) -> Path:
     return target
 
 
-def passed(folder: Path) -> dict[str, list[str]]:
+def passed() -> dict[str, list[str]]:
     """The files that each call passes, in order of their first use; generated files are marked with a star."""
+    folder = ROOT / "build/passed"
     library = build(folder)
     program = folder / "program"
     source = Path(__file__).with_suffix(".c")
@@ -57,9 +59,7 @@ def passed(folder: Path) -> dict[str, list[str]]:
 
 
 def main() -> None:
-    folder = ROOT / "build/passed"
-    folder.mkdir(parents=True, exist_ok=True)
-    for call, files in passed(folder).items():
+    for call, files in passed().items():
         print(f"{call}: {sum(not name.endswith('*') for name in files)} files: {' '.join(files)}")
 
 

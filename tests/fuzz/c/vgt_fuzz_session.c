@@ -17,16 +17,21 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "vgw_futex.h"
 #include "vgw_records.h"
-#include "vgw_ring.h"
 #include "vgw_wire.h"
 #include "vgx_backend.h"
 #include "vgx_image_cache.h"
 #include "vgx_serve.h"
 #include "vgx_sim.h"
 
-enum { HAS_FD = 2, WANT_REPLY = 1, DRAIN_MS = 3000, END_MS = 60000, RING_OPEN = VGW_OP_vgpuRingOpen, FILE_NBYTES = 64 << 10 };
+enum {
+  HAS_FD = 2,
+  WANT_REPLY = 1,
+  DRAIN_MS = 3000,
+  END_MS = 60000,
+  RING_OPEN = VGW_OP_vgpuRingOpen,
+  FILE_NBYTES = 64 << 10
+};
 
 void vgt_install(void);
 
