@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "vgx_handle_internal.h"
 #include "vgx_quota.h"
+#include "vgx_session.h"
 
 /* An id may exceed the highest one used so far by this much: client threads reserve ids concurrently. */
 #define SLACK 65536u

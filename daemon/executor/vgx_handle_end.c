@@ -2,8 +2,8 @@
 #include <time.h>
 
 #include "vgw_clock.h"
-#include "vgx_handle_internal.h"
 #include "vgx_quota.h"
+#include "vgx_session.h"
 
 #define END_TIMEOUT_S 10
 #define NAP_NS 20000
