@@ -5,11 +5,15 @@ PY := $(VENV)/bin/python
 PYTEST := $(PY) -m pytest
 PYTEST_ARGS ?=
 FUZZ_S ?= 60
-C_FILES = $(wildcard shim/*/*.[ch] pytorch/vgpu_torch/core/*.cc pytorch/vgpu_torch/core/*.h deploy/packaging/*.c daemon/bench/*.c daemon/executor/*.[ch] daemon/vgpusim/device/*.[ch] protocol/c/*.[ch] tests/*/*.[ch] tests/shim/*/*.[ch] tests/programs/*.cu)
+C_FILES = $(wildcard shim/*/*.[ch] pytorch/vgpu_torch/core/*.cc pytorch/vgpu_torch/core/*.h deploy/packaging/*.c \
+  daemon/bench/*.c daemon/executor/*.[ch] daemon/vgpusim/device/*.[ch] protocol/c/*.[ch] tests/*/*.[ch] \
+  tests/shim/*/*.[ch] tests/programs/*.cu)
 GEN_INPUTS = $(shell find protocol -name '*.py' -o -name '*.lock' -o -name '*.tsv' -o -name '*.txt' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup gen shim executor build test test-fast test-gpu test-ecosystem check check-types check-format fix clang sanitize-short demo bench packages package-host bundle asan tsan fuzz fuzz-records fuzz-floor faults chaos soak api clean
+.PHONY: help setup gen shim executor build test test-fast test-gpu test-ecosystem check check-types check-format fix \
+  clang sanitize-short demo bench packages package-host bundle asan tsan fuzz fuzz-records fuzz-floor faults chaos \
+  soak api clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -40,8 +44,8 @@ executor: build/gen/.stamp ## compile the executor and the simulator's C half
 
 build: shim executor ## all of the above
 
-# Two processes share the folders out, as most tests keep less than one processor busy. A virtual machine does not, and is
-# slow enough: it has the machine for itself.
+# Two processes share the folders out, as most tests keep less than one processor busy. A virtual machine is slow enough
+# alone: tests/vm have the machine for themselves.
 test: build ## everything the CI runs: all tests but those that need a GPU
 	$(PYTEST) -n 2 --no-loadscope-reorder --ignore tests/vm $(PYTEST_ARGS)
 	$(PYTEST) tests/vm $(PYTEST_ARGS)
@@ -68,12 +72,13 @@ check: build ## linters, types, formats, layout, the built library's symbols
 
 # Several scripts are called build.py, so each is looked at alone, with a cache of its own.
 check-types: build/gen/.stamp ## the types of build scripts (strict) and tests
-	@for script in 'shim/native.py shim/build.py shim/build_cudart.py shim/build_compiler.py shim/build_cupti.py shim/build_notice.py' \
+	@for script in "shim/native.py shim/build.py shim/build_cudart.py shim/build_compiler.py shim/build_cupti.py \
+	  shim/build_notice.py" \
 	  daemon/executor/build_ffi.py \
 	  daemon/bench/build.py pytorch/build.py setup.py; do \
 	  echo "mypy $$script"; \
-	  MYPYPATH=shim:daemon:guest $(PY) -m mypy --cache-dir .mypy_cache/scripts-$$(echo $$script | cksum | cut -d' ' -f1) $$script \
-	  || exit 1; \
+	  cache=.mypy_cache/scripts-$$(echo $$script | cksum | cut -d' ' -f1); \
+	  MYPYPATH=shim:daemon:guest $(PY) -m mypy --cache-dir $$cache $$script || exit 1; \
 	done
 	$(PY) -m mypy --config-file tests/mypy.ini
 
@@ -102,12 +107,13 @@ package-host: build ## what hosts with apt install: vgpud as a .deb with its uni
 bundle: build ## vgpud, vgpu and their own Python in one relocatable archive (VM=1: with a guest; BUNDLE_ARGS=--without-simulator)
 	@$(PY) -m deploy.packaging bundle $(if $(VM),--vm) $(BUNDLE_ARGS)
 
-# The guest library and the simulator's C half under AddressSanitizer and UndefinedBehaviorSanitizer. The simulator turns
-# SIGSEGV into CUDA's illegal address itself, and Python's own allocations are not ours to check for leaks.
+# The guest library and the simulator's C half under AddressSanitizer and UndefinedBehaviorSanitizer. The simulator
+# turns SIGSEGV into CUDA's illegal address itself, and Python's own allocations are not ours to check for leaks.
 SANITIZE := address,undefined
 asan: build ## the C parts' tests with sanitizers
 	$(PY) shim/build.py --sanitize=$(SANITIZE) --out build/asan
-	VGT_CFLAGS='-fsanitize=$(SANITIZE) -fno-sanitize-recover=undefined -fno-omit-frame-pointer' VGT_LIBRARY=build/asan/libcuda.so.1 \
+	VGT_CFLAGS='-fsanitize=$(SANITIZE) -fno-sanitize-recover=undefined -fno-omit-frame-pointer' \
+	VGT_LIBRARY=build/asan/libcuda.so.1 \
 	LD_PRELOAD=$$(gcc -print-file-name=libasan.so):$$(gcc -print-file-name=libubsan.so) \
 	ASAN_OPTIONS=detect_leaks=0:handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1 \
 	$(PYTEST) tests/shim tests/vgpusim/device $(PYTEST_ARGS)

@@ -36,7 +36,8 @@ def runtime_directory() -> Path:
     if os.geteuid() == 0:
         return Path("/run/vgpu")
     base = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(base) / "vgpu" if base else Path(f"/tmp/vgpu-{os.geteuid()}")  # noqa: S108  open_listener checks who owns it
+    # open_listener checks who owns the folder in /tmp.
+    return Path(base) / "vgpu" if base else Path(f"/tmp/vgpu-{os.geteuid()}")  # noqa: S108
 
 
 def default_endpoint() -> UnixEndpoint:

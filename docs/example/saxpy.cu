@@ -1,4 +1,4 @@
-// y = a x + y, as everybody's first CUDA program has it. With -DBUG the bound is not checked, and a thread writes outside.
+// y = a x + y, as everybody's first CUDA program has it. With -DBUG a thread writes outside the array.
 #include <cstdio>
 
 __global__ void saxpy(int n, float a, const float *x, float *y) {

@@ -1,5 +1,6 @@
 """A file holds one idea: 600 lines are the ceiling."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -7,11 +8,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CEILING = 600
+SOURCES = ("*.py", "*.c", "*.h", "*.cu")
+COLUMNS = 120
+# A remark for a tool must stand in the line that it is about; a target's help is one line of the Makefile.
+REMARK = re.compile(r"\s*#\s*(?:type: ignore|noqa|fmt:).*$|^[\w-]+:.* ## .*$")
 
 
-def tracked_sources() -> list[Path]:
+def tracked_sources(*patterns: str) -> list[Path]:
     listing = subprocess.run(
-        ["git", "ls-files", "-z", "*.py", "*.c", "*.h", "*.cu"], cwd=ROOT, capture_output=True, check=True, text=True
+        ["git", "ls-files", "-z", *(patterns or SOURCES)], cwd=ROOT, capture_output=True, check=True, text=True
     )
     return [ROOT / name for name in listing.stdout.split("\0") if name and (ROOT / name).exists()]
 
@@ -22,6 +27,17 @@ def test_no_file_is_longer_than_the_ceiling() -> None:
     lengths = {path.relative_to(ROOT): path.read_text().count("\n") for path in tracked_sources()}
     assert len(lengths) > 0
     assert {str(path): count for path, count in lengths.items() if count > CEILING} == {}
+
+
+def test_no_line_is_longer_than_120_columns() -> None:
+    """Markdown has a limit of its own (test_markdown.py)."""
+    long = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in tracked_sources(*SOURCES, "*.cc", "*.pyi", "*.sh", "*.toml", "Makefile")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(REMARK.sub("", line)) > COLUMNS
+    ]
+    assert long == []
 
 
 def test_AT21_no_deadline_follows_the_clock_on_the_wall() -> None:

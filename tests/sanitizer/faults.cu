@@ -16,7 +16,7 @@ static int *device(size_t nbytes, int fill = 0) {
   return static_cast<int *>(p);
 }
 
-// Lane l copies `nbytes` of 16 from 16 l on, and zeros for the others; as pipelines do past the end of their input.
+// Lane l copies `nbytes` bytes from offset 16 * l and zero-fills up to 16, as pipelines do past the end of their input.
 __global__ void copy_to_shared(const int *in, int *out, int nbytes) {
   __shared__ alignas(16) int tile[32][4];
   __pipeline_memcpy_async(tile[threadIdx.x], in + 4 * threadIdx.x, 16, 16 - nbytes);
@@ -34,7 +34,9 @@ struct Case {
 __global__ void store(int *p, int n) { p[blockIdx.x * blockDim.x + threadIdx.x + n] = 1; }
 __global__ void load(const int *p, int n, int *out) { *out = p[threadIdx.x + n]; }
 template <typename T> __global__ void store_as(char *p, int at) { *reinterpret_cast<T *>(p + at) = T{}; }
-template <typename T> __global__ void load_as(const char *p, int at, T *out) { *out = *reinterpret_cast<const T *>(p + at); }
+template <typename T> __global__ void load_as(const char *p, int at, T *out) {
+  *out = *reinterpret_cast<const T *>(p + at);
+}
 __global__ void one_thread(int *p, int which, int at) {
   if (threadIdx.x == which)
     p[at] = 1;
@@ -357,7 +359,9 @@ static const Case cases[] = {
     {"vector-past", "memcheck", "invalid", RUN(copy16<<<1, 4>>>((int4 *)device(64), (int4 *)device(64), 1))},
     {"atomic-past", "memcheck", "invalid", RUN(add<<<1, 1>>>(device(40), 10))},
     {"cas-past", "memcheck", "invalid", RUN(compare_and_swap<<<1, 1>>>((unsigned long long *)device(40), 5))},
-    {"index-from-memory", "memcheck", "invalid", RUN(int *index = device(128); int bad = 1000; cudaMemcpy(index + 7, &bad, 4, cudaMemcpyHostToDevice); indirect<<<1, 32>>>(index, device(400)))},
+    {"index-from-memory", "memcheck", "invalid",
+     RUN(int *index = device(128); int bad = 1000; cudaMemcpy(index + 7, &bad, 4, cudaMemcpyHostToDevice);
+         indirect<<<1, 32>>>(index, device(400)))},
     {"stride", "memcheck", "invalid", RUN(strided<<<1, 64>>>(device(1024), 5))},
     {"loop-to-minus-one", "memcheck", "invalid", RUN(backwards<<<1, 1>>>(device(4096), 1023))},
     {"shared-past", "memcheck", "invalid", RUN(shared_over<<<1, 32, 128>>>(1, device(4)))},
@@ -369,28 +373,40 @@ static const Case cases[] = {
     {"wild-pointer", "memcheck", "invalid", RUN(null_pointer<<<1, 32>>>((int *)0xdeadbeef0000))},
     {"pointer-in-memory", "memcheck", "invalid", RUN(chase<<<1, 1>>>((int **)device(8)))},
     {"after-free", "memcheck", "invalid", RUN(int *p = device(256); cudaFree(p); store<<<1, 64>>>(p, 0))},
-    {"after-free-read", "memcheck", "invalid", RUN(int *p = device(256); cudaFree(p); load<<<1, 64>>>(p, 0, device(4)))},
-    {"after-free-async", "memcheck", "invalid", RUN(void *p; cudaMallocAsync(&p, 256, 0); cudaFreeAsync(p, 0); cudaDeviceSynchronize(); store<<<1, 64>>>((int *)p, 0))},
+    {"after-free-read", "memcheck", "invalid",
+     RUN(int *p = device(256); cudaFree(p); load<<<1, 64>>>(p, 0, device(4)))},
+    {"after-free-async", "memcheck", "invalid",
+     RUN(void *p; cudaMallocAsync(&p, 256, 0); cudaFreeAsync(p, 0); cudaDeviceSynchronize();
+         store<<<1, 64>>>((int *)p, 0))},
     {"column-past", "memcheck", "invalid", RUN(matrix<<<1, dim3(32, 8)>>>((float *)device(16 * 8 * 4), 16, 8, 16))},
     {"in-a-function", "memcheck", "invalid", RUN(in_a_function<<<1, 32>>>(device(128), 8))},
     {"past-a-module", "memcheck", "invalid", RUN(past_a_variable<<<1, 1>>>(1 << 16))},
     {"misaligned-4", "memcheck", "misaligned", RUN(store_as<int><<<1, 1>>>((char *)device(64), 2))},
-    {"misaligned-8", "memcheck", "misaligned", RUN(load_as<double><<<1, 1>>>((char *)device(64), 4, (double *)device(8)))},
+    {"misaligned-8", "memcheck", "misaligned",
+     RUN(load_as<double><<<1, 1>>>((char *)device(64), 4, (double *)device(8)))},
     {"misaligned-16", "memcheck", "misaligned", RUN(store_as<int4><<<1, 1>>>((char *)device(64), 8))},
-    {"misaligned-2", "memcheck", "misaligned", RUN(load_as<short><<<1, 1>>>((char *)device(64), 1, (short *)device(8)))},
+    {"misaligned-2", "memcheck", "misaligned",
+     RUN(load_as<short><<<1, 1>>>((char *)device(64), 1, (short *)device(8)))},
     {"leak", "leakcheck", "leak", RUN(device(1000))},
     {"leak-async", "leakcheck", "leak", RUN(void *p; cudaMallocAsync(&p, 256, 0))},
     {"never-written", "initcheck", "uninitialised", RUN(sum<<<1, 1>>>(device(64, -1), 16, device(4)))},
-    {"half-written", "initcheck", "uninitialised", RUN(int *p = device(256, -1); fill_half<<<1, 64>>>(p, 64); sum<<<1, 1>>>(p, 64, device(4)))},
-    {"half-copied", "initcheck", "uninitialised", RUN(int *p = device(256, -1); static int host[32]; cudaMemcpy(p, host, 128, cudaMemcpyHostToDevice); sum<<<1, 1>>>(p, 33, device(4)))},
+    {"half-written", "initcheck", "uninitialised",
+     RUN(int *p = device(256, -1); fill_half<<<1, 64>>>(p, 64); sum<<<1, 1>>>(p, 64, device(4)))},
+    {"half-copied", "initcheck", "uninitialised",
+     RUN(int *p = device(256, -1); static int host[32]; cudaMemcpy(p, host, 128, cudaMemcpyHostToDevice);
+         sum<<<1, 1>>>(p, 33, device(4)))},
     {"read-and-write", "initcheck", "uninitialised", RUN(scale<<<1, 64>>>((float *)device(256, -1), 64))},
-    {"fresh-again", "initcheck", "uninitialised", RUN(cudaFree(device(256)); sum<<<1, 1>>>(device(256, -1), 1, device(4)))},
+    {"fresh-again", "initcheck", "uninitialised",
+     RUN(cudaFree(device(256)); sum<<<1, 1>>>(device(256, -1), 1, device(4)))},
     {"shared-half", "initcheck", "uninitialised", RUN(shared_unset<<<1, 64>>>(device(256)))},
     {"shared-counter", "initcheck", "uninitialised", RUN(shared_counter<<<1, 64>>>(device(4)))},
-    {"one-byte", "initcheck", "uninitialised", RUN(char *p = (char *)device(4, -1); cudaMemset(p, 0, 3); bytes<<<1, 1>>>(p, device(4)))},
+    {"one-byte", "initcheck", "uninitialised",
+     RUN(char *p = (char *)device(4, -1); cudaMemset(p, 0, 3); bytes<<<1, 1>>>(p, device(4)))},
     {"atomic-unset", "initcheck", "uninitialised", RUN(count_up<<<1, 1>>>(device(4, -1)))},
-    {"wide-read", "initcheck", "uninitialised", RUN(int *p = device(16, -1); cudaMemset(p, 0, 12); read_wide<<<1, 1>>>((int4 *)p, (int4 *)device(16)))},
-    {"async-unset", "initcheck", "uninitialised", RUN(void *p; cudaMallocAsync(&p, 64, 0); sum<<<1, 1>>>((int *)p, 1, device(4)))},
+    {"wide-read", "initcheck", "uninitialised",
+     RUN(int *p = device(16, -1); cudaMemset(p, 0, 12); read_wide<<<1, 1>>>((int4 *)p, (int4 *)device(16)))},
+    {"async-unset", "initcheck", "uninitialised",
+     RUN(void *p; cudaMallocAsync(&p, 64, 0); sum<<<1, 1>>>((int *)p, 1, device(4)))},
     {"reverse", "racecheck", "race", RUN(reverse<<<1, 256>>>(device(1024), false))},
     {"reverse-again", "racecheck", "race", RUN(reverse_again<<<1, 256>>>(device(1024), false))},
     {"one-place", "racecheck", "race", RUN(one_place<<<1, 64>>>(device(4)))},
@@ -405,7 +421,8 @@ static const Case cases[] = {
     {"no-fence", "racecheck", "race", RUN(last_block<<<8, 32>>>(device(64), (unsigned *)device(4), device(4), false))},
     {"other-half", "racecheck", "race", RUN(half_of_the_block<<<1, 128>>>(device(512), false))},
     {"write-after-read", "racecheck", "race", RUN(write_after_read<<<1, 64>>>(device(256)))},
-    {"transpose", "racecheck", "race", RUN(transpose<<<1, dim3(16, 16)>>>((float *)device(1024), (float *)device(1024), false))},
+    {"transpose", "racecheck", "race",
+     RUN(transpose<<<1, dim3(16, 16)>>>((float *)device(1024), (float *)device(1024), false))},
     {"blocks-write-one", "racecheck", "race", RUN(blocks_write_one<<<8, 32>>>(device(4, 255)))},
     {"half-a-warp", "synccheck", "barrier", RUN(half_a_warp<<<1, 32>>>(device(128)))},
     {"odd-lanes", "synccheck", "barrier", RUN(odd_lanes<<<1, 32>>>(device(128)))},
@@ -425,7 +442,9 @@ static const Case cases[] = {
     {"ok-module", "none", "", RUN(past_a_variable<<<1, 1>>>(3))},
     {"ok-local", "none", "", RUN(local_array<<<1, 1>>>(3, device(4)))},
     {"ok-heap", "none", "", RUN(device_heap<<<1, 1>>>(3, device(4)))},
-    {"ok-free-later", "none", "", RUN(void *p; cudaMallocAsync(&p, 256, 0); cudaMemsetAsync(p, 0, 256, 0); store<<<1, 64>>>((int *)p, 0); cudaFreeAsync(p, 0))},
+    {"ok-free-later", "none", "",
+     RUN(void *p; cudaMallocAsync(&p, 256, 0); cudaMemsetAsync(p, 0, 256, 0); store<<<1, 64>>>((int *)p, 0);
+         cudaFreeAsync(p, 0))},
     {"ok-shared-set", "none", "", RUN(shared_set<<<1, 64>>>(device(256)))},
     {"ok-reverse", "none", "", RUN(reverse<<<1, 256>>>(device(1024), true))},
     {"ok-reverse-again", "none", "", RUN(reverse_again<<<1, 256>>>(device(1024), true))},
@@ -438,15 +457,18 @@ static const Case cases[] = {
     {"ok-bytes-apart", "none", "", RUN(bytes_apart<<<1, 256>>>((unsigned char *)device(256)))},
     {"ok-half-blocks", "none", "", RUN(half_of_the_block<<<1, 128>>>(device(512), true))},
     {"ok-flags", "none", "", RUN(flags<<<1, 64>>>(device(4)))},
-    {"ok-transpose", "none", "", RUN(transpose<<<1, dim3(16, 16)>>>((float *)device(1024), (float *)device(1024), true))},
-    {"ok-grid-sync", "none", "", RUN(int *p = device(64); int *q = device(64); void *a[] = {&p, &q}; cudaLaunchCooperativeKernel((void *)grid_wide, dim3(8), dim3(32), a, 0, 0))},
+    {"ok-transpose", "none", "",
+     RUN(transpose<<<1, dim3(16, 16)>>>((float *)device(1024), (float *)device(1024), true))},
+    {"ok-grid-sync", "none", "",
+     RUN(int *p = device(64); int *q = device(64); void *a[] = {&p, &q};
+         cudaLaunchCooperativeKernel((void *)grid_wide, dim3(8), dim3(32), a, 0, 0))},
     {"ok-early-exit", "none", "", RUN(early_exit<<<1, 64>>>(device(256), 40))},
     {"ok-whole-warps", "none", "", RUN(whole_warps<<<1, 64>>>(device(256)))},
 };
 
 int main(int argc, char **argv) {
   if (argc > 1 && cudaFree(nullptr) != cudaSuccess)
-    return 3; // no device: nothing would be found, nor should be
+    return 3; // no device: exit with an error, since no case can fault
   for (const Case &c : cases) {
     if (argc < 2)
       std::printf("%s %s %s\n", c.name, c.tool, *c.kind ? c.kind : "-");

@@ -1,4 +1,4 @@
-"""Waiting and copying without asking: flags the device writes, staged copies; with and without spinning."""
+"""Waits and copies without a round trip: flags that the device writes, staged copies; with and without spinning."""
 
 import sys
 import textwrap
@@ -81,7 +81,7 @@ def test_a_wait_shows_all_that_was_given(simulate) -> None:
 
 
 def test_a_wait_for_one_stream_is_none_for_another(simulate) -> None:
-    """What is known of one stream says nothing of the context, nor of the legacy stream."""
+    """That one stream is done does not imply that the context or the legacy stream is done."""
     simulate(
         """
         s, t = stream(), stream(0)
@@ -96,7 +96,10 @@ def test_a_wait_for_one_stream_is_none_for_another(simulate) -> None:
             assert cuda.cuStreamQuery(other) == 0
             assert cuda.cuStreamQuery(held) == NOT_READY
             done = []
-            waiter = threading.Thread(target=lambda: (ok(cuda.cuCtxSetCurrent(ctx)), done.append(cuda.cuCtxSynchronize())))
+            def synchronize():
+                ok(cuda.cuCtxSetCurrent(ctx))
+                done.append(cuda.cuCtxSynchronize())
+            waiter = threading.Thread(target=synchronize)
             waiter.start()
             time.sleep(0.1)
             assert not done
@@ -104,7 +107,7 @@ def test_a_wait_for_one_stream_is_none_for_another(simulate) -> None:
             waiter.join(20)
             assert done == [0]
             assert cuda.cuStreamQuery(held) == 0
-        """  # noqa: E501
+        """
     )
 
 
@@ -149,7 +152,7 @@ def test_events_are_as_far_as_their_stream(simulate) -> None:
 
 
 def test_many_threads_in_one_stream(simulate) -> None:
-    """Each thread's launches are done when any thread, later, has waited for the stream."""
+    """After any thread has waited for a stream, earlier launches of all threads in that stream are done."""
     simulate(
         """
         s, k, N = stream(), kernel(b"add_one"), 40
@@ -291,7 +294,7 @@ def test_the_error_of_a_queued_call_is_told_at_the_next_wait(simulate) -> None:
 
 
 def test_contexts_come_and_go(simulate) -> None:
-    """A context's end unregisters its memory, here and in the worker."""
+    """Destroying a context unregisters the context's memory in the client and in the worker."""
     simulate(
         """
         def mapped(): return sum("vgpu-pinned" in line for line in open("/proc/self/maps"))
@@ -310,7 +313,7 @@ def test_contexts_come_and_go(simulate) -> None:
 
 
 def test_a_wait_that_nothing_precedes_is_none_on_a_socket_either(vgpu_run: Run, tmp_path: Path) -> None:
-    """Every answer costs a round trip there: after a copy to the host, or a wait, a stream is known to be done."""
+    """On a socket a wait costs a round trip, so none is made if a copy to the host or a wait came just before."""
     log = tmp_path / "log"
     config = tmp_path / "vgpud.toml"
     config.write_text("shared_memory = false\n")
@@ -341,5 +344,5 @@ def test_a_wait_that_nothing_precedes_is_none_on_a_socket_either(vgpu_run: Run, 
     assert (done.returncode, done.stdout.split()) == (0, ["1", "2", "3", "4"]), done.stderr
     waits = [line for line in log.read_text().splitlines() if "Synchronize" in line or "HtoD_v2" in line]
     ways = ["waited" if "waited" in line else "none" for line in waits]
-    assert ways[:12] == ["none"] * 12  # the copies to the host have waited
+    assert ways[:12] == ["none"] * 12  # the copies to the host have already waited
     assert ways[12:14] == ["waited", "none"]

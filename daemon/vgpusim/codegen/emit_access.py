@@ -176,7 +176,8 @@ def _report_if(
 
 # Reports each lane that is out of reach or misaligned; neither report returns in a worker. `outside` is null where
 # addresses are known to be in reach.
-_REFUSE = f"""define internal void @refuse(ptr %services, ptr %where, i32 %mask, i64 %rest, ptr %outside, ptr %misaligned, ptr %cta, i32 %warp) noinline cold {{
+_REFUSE = f"""define internal void @refuse(ptr %services, ptr %where, i32 %mask, i64 %rest, ptr %outside,
+                             ptr %misaligned, ptr %cta, i32 %warp) noinline cold {{
   %confined = icmp ne ptr %outside, null
   %base = mul i32 %warp, {WARP}
   br label %loop
@@ -215,4 +216,4 @@ end:
   ret void
 }}
 declare i32 @llvm.cttz.i32(i32, i1)
-"""  # noqa: E501
+"""

@@ -154,7 +154,8 @@ def _descriptor(e: Emitter, operand: ir.Operand) -> str:
 # A fragment's register: 8 rows of 16 bytes of a matrix whose piece `part` of k, 16 bytes, begins at row %row of M or N;
 # or, %turned, 8 of k, 16 bytes of M or N each, transposed. Units of a descriptor are 16 bytes. Shared addresses have 18
 # bits there: they are those of this CTA, which begins at %own.
-_ROW = f"""define internal void @wgmma.row(ptr %to, i64 %window, i32 %own, i64 %d, i32 %row, i32 %part, i1 %turned) noinline #0 {{
+_ROW = f"""define internal void @wgmma.row(ptr %to, i64 %window, i32 %own, i64 %d, i32 %row, i32 %part,
+                                i1 %turned) noinline #0 {{
   %start.f = and i64 %d, 16383
   %start.b = shl i64 %start.f, 4
   %own.l = zext i32 %own to i64
@@ -220,7 +221,7 @@ turn:
 done:
   ret void
 }}
-"""  # noqa: E501
+"""
 
 
 def _columns_helper(name: str, multiply: str, blocks: int, registers: int, turned: bool) -> str:

@@ -1,6 +1,6 @@
 """`with_ggml.py FOLDER [compute]`: the CUDA backend of a packaged llama.cpp, used as Ollama uses it to find GPUs.
 
-Prints one line for each device. With `compute` it then runs a graph of two operations and checks it on the CPU.
+Prints one line for each device. With `compute` the program then runs a graph of two operations and checks the result.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ cuda = ctypes.CDLL(str(folder / "libggml-cuda.so"), mode=os.RTLD_NOW)
 
 
 class Properties(ctypes.Structure):
-    """struct ggml_backend_dev_props, with room behind it for what later versions add."""
+    """struct ggml_backend_dev_props, with padding for the fields that later versions append."""
 
     _fields_ = [
         ("name", c_char_p),
@@ -57,7 +57,7 @@ N, F32, Q8_0 = 64, 0, 8
 
 
 def compute() -> None:
-    """c = a + row, and q x column with q in 8-bit blocks."""
+    """Check a + row, and the product of a matrix in 8-bit blocks with a vector."""
     backend = function(cuda, "ggml_backend_cuda_init", c_void_p, c_int)(0)
     assert backend, "no backend"
     context = function(base, "ggml_init", c_void_p, InitParameters)(InitParameters(1 << 20, None, True))

@@ -1,4 +1,4 @@
-/* One session: vgx_serve in a thread, and this thread as its client. */
+/* One session: vgx_serve in a thread, with the calling thread as its client. */
 #define _GNU_SOURCE
 #include "vgt_fuzz.h"
 #include "vgt_fuzz_faults.h"
@@ -44,7 +44,7 @@ static void must(bool true_now, const char *what) {
   }
 }
 
-/* The host's cache of images: it has none. */
+/* Stands for the host's image cache, which never has the image. */
 static void *answer_images(void *argument) {
   int fd = (int)(intptr_t)argument;
   for (;;) {
@@ -128,10 +128,10 @@ static bool send_all(int fd, const void *data, size_t nbytes, int passed) {
     *CMSG_FIRSTHDR(&message) = (struct cmsghdr){CMSG_LEN(sizeof passed), SOL_SOCKET, SCM_RIGHTS};
     memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &passed, sizeof passed);
   }
-  return syscall(SYS_sendmsg, fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)nbytes; /* not one to fail */
+  return syscall(SYS_sendmsg, fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)nbytes; /* never made to fail */
 }
 
-/* The reply's first eight bytes, or zero. False: the session is over. */
+/* Read a reply; `value`: its first eight bytes, or zero. False: the session is over, or the result is an error. */
 static bool reply(int fd, uint64_t *value) {
   struct vgw_header header;
   uint8_t body[4096];
@@ -144,7 +144,7 @@ static bool reply(int fd, uint64_t *value) {
     return false;
   if (nbytes >= sizeof *value)
     memcpy(value, body, sizeof *value);
-  return header.context == 0; /* of a reply: the result */
+  return header.context == 0; /* in a reply: the result */
 }
 
 static struct vgw_ring *open_ring(int fd, uint32_t number) {
@@ -163,7 +163,7 @@ static struct vgw_ring *open_ring(int fd, uint32_t number) {
   return ring;
 }
 
-/* False: the device is lost (a kernel that went on for too long in an earlier session), as a card can be. */
+/* False: the device is lost, as after a kernel of an earlier session that the watchdog ended. */
 static bool open_session(int fd) {
   static uint8_t records[64 << 10];
   size_t nbytes = vgt_opening(records, sizeof records), found = 0;
@@ -183,7 +183,7 @@ static bool open_session(int fd) {
   return true;
 }
 
-/* Records are small beside a ring, and an input smaller than one: it is never full, and never wraps around. */
+/* An input is smaller than a ring, so the ring never becomes full and never wraps around. */
 static void push(struct vgw_ring *ring, uint64_t *tail, const uint8_t *bytes, uint32_t nbytes) {
   memcpy(ring->records + *tail, bytes, nbytes);
   *tail += nbytes;
@@ -193,7 +193,7 @@ static void push(struct vgw_ring *ring, uint64_t *tail, const uint8_t *bytes, ui
     vgw_futex_wake(&ring->doorbell);
 }
 
-/* A record that says so has a descriptor with it: a file of the client's. */
+/* Send a record; with a descriptor of a client's file, if the record's flags have HAS_FD. */
 static void send_one(int fd, const uint8_t *bytes, uint32_t nbytes) {
   struct vgw_header header;
   memcpy(&header, bytes, sizeof header);
@@ -205,7 +205,7 @@ static void send_one(int fd, const uint8_t *bytes, uint32_t nbytes) {
     close(file);
 }
 
-/* For VGT_LOG: what each ring stopped at. */
+/* For VGT_LOG: print the opcode at which each ring stopped. */
 static void tell_heads(struct vgw_ring *const *rings, const uint64_t *tails) {
   for (int i = 0; i < VGT_SOCKET; i++) {
     uint64_t head = atomic_load(&rings[i]->head);
@@ -234,7 +234,7 @@ static void drain(int fd, struct vgw_ring *const *rings, const uint64_t *tails) 
       sched_yield();
 }
 
-/* A worker's death takes all it has along; here the next session follows in the same process. */
+/* A real worker's state ends with its process; here the next session runs in the same process. */
 static void clear_up(void) {
   CUcontext context;
   if (backend->cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
@@ -256,7 +256,7 @@ uint64_t vgt_session_run(const struct vgt_input *input) {
   setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   must(pthread_create(&thread, NULL, serve, (void *)(intptr_t)ends[1]) == 0, "thread");
   if (!open_session(ends[0]))
-    exit(0); /* the next child has a device */
+    exit(0); /* the next child process has a working device */
   for (uint32_t i = 0; i < VGT_SOCKET; i++)
     rings[i] = open_ring(ends[0], i);
   int64_t opened = now_ms();

@@ -69,7 +69,7 @@ _FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 _ANOTHER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
 
 LOADER = Loader()
-_ANYWHERE = ctypes.CDLL(None).labs  # refuses nothing: memory of tests lies anywhere
+_ANYWHERE = ctypes.CDLL(None).labs  # as the `outside` service it refuses nothing: tests' memory lies anywhere
 _MAP_NORESERVE = 0x4000
 # The shared window is a reservation of 4 GiB, as in the pool: nothing else may lie within reach of a 32-bit offset.
 _WINDOW = mmap.mmap(-1, 1 << 32, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
@@ -78,7 +78,7 @@ HEADER = ".version 8.0\n.target sm_90\n.address_size 64\n"
 
 
 class Events:
-    """What a kernel asked of the driver."""
+    """A kernel's calls to the driver's services."""
 
     def __init__(self) -> None:
         self.printed: list[tuple[bytes, int]] = []
@@ -91,7 +91,7 @@ class Events:
         self.outside: list[tuple[bytes, int, tuple[int, ...], int]] = []
         self.heap: list[ctypes.Array[ctypes.c_char]] = []
         self.freed: list[int] = []
-        self.further: list[int] = []  # places of CTAs beside the first; 0: none was left to begin
+        self.further: list[int] = []  # places of CTAs beside the first; 0: the call only lets other threads run
         self.argument_nbytes = 64
 
 
@@ -102,7 +102,7 @@ def _aligned(nbytes: int, align: int) -> tuple[ctypes.Array[ctypes.c_char], int]
 
 @functools.cache
 def _scheduler() -> Any:
-    """vgx_sim_schedule, compiled by itself."""
+    """vgx_sim_schedule, compiled without the rest of the simulator."""
     with tempfile.TemporaryDirectory() as folder:
         library = f"{folder}/schedule.so"
         folders = (f"-I{ROOT / name}" for name in ("daemon/vgpusim/device", "protocol/c", "build/gen"))
@@ -168,8 +168,8 @@ def run(
     """Launch a kernel and wait for it. Module variables get memory of this process, relocated and initialised.
 
     Args:
-        confined: As compile_entry has it.
-        refuse: Note each access outside of a worker's range; arrays lie there, so all of them are.
+        confined: Passed to compile_entry.
+        refuse: Record each access outside the worker's range. Arrays lie outside, so every access to them is recorded.
     """
     if isinstance(grid, int):
         grid = (grid, 1, 1)

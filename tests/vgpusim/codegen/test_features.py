@@ -81,7 +81,7 @@ def test_cooperative_groups_tiles(text: str, rng: np.random.Generator) -> None:
 def test_assert(text: str) -> None:
     x = np.arange(64, dtype=np.int32)
     ((message, file, line, function),) = run(text, "checked", 1, 64, [x, 32]).asserted
-    assert (message, file, function) == (b"x[i]!=13", b"features.cu", b"void checked(const int *, int)")
+    assert (message, file, function) == (b"x[i] != 13", b"features.cu", b"void checked(const int *, int)")
     assert line > 0
     assert not run(text, "checked", 1, 64, [x, 13]).asserted
 
