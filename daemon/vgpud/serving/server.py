@@ -1,4 +1,4 @@
-"""The entry for clients: accept, identify, admit, answer discovery, and hand an attaching one over (handover.py)."""
+"""The entry for clients: accept, identify, answer discovery; admission.py decides, handover.py gives workers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from vgpud._gen.api import OBJECT_QUOTAS
 from vgpud.cudaerror import CudaError
 from vgpud.devices.inventory import without_ipc
 from vgpud.devices.pci_address import relocate
 from vgpud.devices.presence import Presence
-from vgpud.log import KeyedRateLimit, get_logger
+from vgpud.log import get_logger
 from vgpud.nvml.service import NvmlService
 from vgpud.proto import (
     Attach,
@@ -29,25 +28,17 @@ from vgpud.proto import (
     RemoteProtocolError,
     Welcome,
 )
-from vgpud.proto.message import (
-    ACTIVITY,
-    FEATURES_OF_SHARED_MEMORY,
-    QUOTAS,
-    REGION,
-    VERSION_HIGHEST,
-    VERSION_LOWEST,
-    ClientMessage,
-    HostMessage,
-)
+from vgpud.proto.message import REGION, ClientMessage, HostMessage
 from vgpud.proto.state import State
 from vgpud.supervision.supervisor import WorkerStartError
 from vgpud.tenancy.peer import Peer, identify
-from vgpud.tenancy.session import Session, SessionLimitError, SessionTable, tenant_name
-from vgpud.tenancy.share import share_of, within
+from vgpud.tenancy.session import Session
+from vgpud.tenancy.share import within
 from vgpud.tenancy.tenant import Identified, identify_tenant
-from vgpud.tenancy.token import TokenStore
 
+from .admission import Admission, Refusal, common_version
 from .pace import Pace
+from .peer_log import PeerLog
 from .pending import PendingConnections
 
 if TYPE_CHECKING:
@@ -92,12 +83,6 @@ class _Welcomed:
     owner: Identified | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Refusal(Exception):
-    code: CudaError
-    reason: str
-
-
 def _tune_tcp(sock: socket.socket) -> None:
     """No delay for small records; a peer that vanished without a word is noticed after two minutes, here and later in
     the worker, which inherits the socket."""
@@ -121,13 +106,13 @@ class Server:
         ipc: IpcService,
         metrics: Metrics,
     ) -> None:
-        self.config = config
-        self.sessions = SessionTable()
-        self.tokens = TokenStore(config.tokens)
-        self.quarantined: set[str] = set()  # tenants, by name
+        self._peer_log = PeerLog()
+        self._admission = Admission(config, metrics, self._peer_log)
+        self.sessions = self._admission.sessions
+        self.tokens = self._admission.tokens
+        self.quarantined = self._admission.quarantined
         self.regions: dict[str, Region] = {}  # by VM
         self.presence = Presence([str(each["pci"]) for each in inventory.fields["devices"]], self._presence_changed)
-        self._refusal = ""
         self._inventory = inventory
         self._images = images
         self._ipc = ipc
@@ -135,7 +120,6 @@ class Server:
         self.nvml = NvmlService(inventory)
         self._metrics = metrics
         self._log = get_logger()
-        self._log_limits = KeyedRateLimit(rate=5.0, burst=100.0)  # by peer: a flood hides no other client's lines
         self._pending = PendingConnections()
         self._pace = Pace(_QUESTIONS_SHARE, _QUESTIONS_BURST_S)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -144,13 +128,21 @@ class Server:
         self._frozen: list[tuple[socket.socket, Peer, _Welcomed | None]] = []
         self._accepting: list[asyncio.Task[None]] = []
 
+    @property
+    def config(self) -> Config:
+        return self._admission.config
+
+    @config.setter
+    def config(self, config: Config) -> None:
+        self._admission.config = config
+
     def _presence_changed(self, mask: int) -> None:
         """Refuse new users of an absent device first, then end the sessions that have used it."""
         self._handover.set_absent(mask)
         for session in self.sessions:
             if session.worker is not None and self.meters.devices(session.number) & mask:
-                self._warn(session.peer, "session ended: its device is out of service", session=session.number)
-                self.end_session(session)
+                self._peer_log.warn(session.peer, "session ended: its device is out of service", session=session.number)
+                self._admission.end(session)
 
     def quotas(self, session: Session) -> dict[str, dict[str, int | None]] | None:
         """What a session uses of each quota, and the limit of all its tenant's sessions together; None: the session has
@@ -166,13 +158,17 @@ class Server:
         """Statistics of sessions' calls."""
         return self._handover.meters
 
+    def end_session(self, session: Session) -> None:
+        """End a session at once, whether vgpud or a worker has its connection."""
+        self._admission.end(session)
+
     def start(self, listeners: list[Listener]) -> None:
         """Begin to accept."""
         self._accepting = [asyncio.create_task(self._accept(listener)) for listener in listeners]
 
     def refuse_sessions(self, why: str) -> None:
         """From now on refuse new sessions, and workers for sessions without one. Sessions with a worker continue."""
-        self._refusal = why
+        self._admission.closed = why
 
     async def stop_accepting(self) -> None:
         """Leave new clients in the listeners' queues."""
@@ -235,7 +231,7 @@ class Server:
             session = sessions[int(key)]
             process, region = processes[each["worker"]["process"]], self.regions.get(session.peer.vm or "")
             session.worker = self._handover.restore(
-                session, each, process, incoming, self.config, region, partial(self._close_session, session)
+                session, each, process, incoming, self.config, region, partial(self._admission.close, session)
             )
             session.worker.set_lines_per_s(self.config.log.lines_per_session_s)
         for each in fields["waiting"]:
@@ -251,7 +247,7 @@ class Server:
                 self.presence.withdraw(int(device), why)
         for session in sessions.values():
             if session.worker is None:
-                self._close_session(session)  # it ended while vgpud was replaced
+                self._admission.close(session)  # it ended while vgpud was replaced
 
     # Accepting
 
@@ -306,7 +302,7 @@ class Server:
         """Refuse without waiting: the cap exists so that a flood costs as little as possible."""
         reason = "too many connections are waiting for admission"
         self._metrics.count_refusal(CudaError.SYSTEM_NOT_READY)
-        self._warn(peer, "refused", code=CudaError.SYSTEM_NOT_READY.name, reason=reason)
+        self._peer_log.warn(peer, "refused", code=CudaError.SYSTEM_NOT_READY.name, reason=reason)
         with contextlib.suppress(OSError):
             sock.send(HostConnection().send(Refused(CudaError.SYSTEM_NOT_READY, reason)))
         sock.close()
@@ -325,15 +321,20 @@ class Server:
                     await self._readable(sock)
                     hello = await self._receive(sock, connection)
                 assert isinstance(hello, Hello)  # the only message that the state machine allows here
-                session = self._admit(hello, peer)
+                session = self._admission.open(hello, peer)
                 session.end = task.cancel
                 owner = identify_tenant(sock, peer, session.token_name)
-                features = self._features(hello, session, has_images=owner is not None and self._images.is_on)
+                features = self._admission.features(
+                    hello,
+                    session,
+                    has_region=peer.vm in self.regions,
+                    has_images=owner is not None and self._images.is_on,
+                )
                 inventory = within(relocate(self._inventory.fields, session.pci), session.memory_limit_nbytes)
                 if owner is None or not self._ipc.is_on:
                     inventory = without_ipc(inventory)
                 region = self.regions[peer.vm or ""].fields if REGION in features else None
-                welcome = Welcome(self._version(hello), features, session.epoch, inventory, region=region)
+                welcome = Welcome(common_version(hello), features, session.epoch, inventory, region=region)
                 await self._send(sock, connection, welcome)
                 self._waits_no_longer(peer, task)
             else:
@@ -346,7 +347,7 @@ class Server:
             welcomed = None if session is None else _Welcomed(session, features, owner)
             self._frozen.append((sock.dup(), peer, welcomed))
             session = owner = None
-        except _Refusal as refusal:
+        except Refusal as refusal:
             await self._refuse(sock, connection, peer, refusal.code, refusal.reason)
         except RemoteProtocolError as error:
             if error.speaks_vgpu:
@@ -366,7 +367,7 @@ class Server:
         finally:
             self._waits_no_longer(peer, task)
             if session is not None:
-                self._close_session(session)
+                self._admission.close(session)
             if owner is not None:
                 owner.close()
             sock.close()
@@ -430,83 +431,13 @@ class Server:
             # Limits questions as well, over all sessions of one client (AT15).
             await asyncio.sleep(self._pace.delay_s(session.peer.key, _QUESTION_S))
 
-    # Policy
-
-    def _admit(self, hello: Hello, peer: Peer) -> Session:
-        self._version(hello)
-        self._check_open()
-        token = self.tokens.find(hello.token)
-        token_name = None if token is None else token.name
-        if peer.kind == "tcp" and self.tokens.is_needed and token is None:
-            raise _Refusal(CudaError.NOT_PERMITTED, "a valid token is needed")
-        if tenant_name(peer, token_name) in self.quarantined:
-            raise _Refusal(CudaError.NOT_PERMITTED, "the host's administrator has suspended this client")
-        if token is not None and token.share is not None and self.config.share(token.share) is None:
-            raise _Refusal(
-                CudaError.NOT_PERMITTED, f"the share {token.share!r} of this token is not configured any more"
-            )
-        log = self._log.bind(peer=peer.key, pid=peer.pid)
-        if len(self.sessions) >= self.config.limits.max_sessions:
-            self._end_an_idle_session(peer)
-        try:
-            share = share_of(self.config, peer, token)
-            session = self.sessions.open(peer, hello.client, token_name, self.config.limits, log, share)
-        except SessionLimitError as error:
-            raise _Refusal(CudaError.SYSTEM_NOT_READY, str(error)) from error
-        session.pci = hello.pci
-        self._metrics.sessions_opened += 1
-        self._metrics.sessions_open += 1
-        self._note(session, "session opened", comm=hello.client.comm, token=token_name, epoch=session.epoch)
-        return session
-
-    def _check_open(self) -> None:
-        if self._refusal:
-            raise _Refusal(CudaError.SYSTEM_NOT_READY, self._refusal)
-
-    def _end_an_idle_session(self, newcomer: Peer) -> None:
-        """End a session without a worker of the client that has most sessions, if `newcomer` has fewer."""
-        idle = self.sessions.longest_idle(newcomer)
-        if idle is not None:
-            self._warn(idle.peer, "idle session ended for another client's", session=idle.number)
-            self._close_session(idle)
-            idle.end()
-
-    def end_session(self, session: Session) -> None:
-        """End a session at once, whether vgpud or a worker has its connection."""
-        if session.worker is not None:
-            session.worker.kill()  # the session is closed when it has been reaped
-        else:
-            self._close_session(session)
-            session.end()
-
-    @staticmethod
-    def _version(hello: Hello) -> int:
-        version = min(hello.highest, VERSION_HIGHEST)
-        if version < max(hello.lowest, VERSION_LOWEST):
-            offered, ours = f"{hello.lowest}..{hello.highest}", f"{VERSION_LOWEST}..{VERSION_HIGHEST}"
-            raise _Refusal(CudaError.SYSTEM_DRIVER_MISMATCH, f"no protocol version in common: you {offered}, we {ours}")
-        return version
-
-    def _features(self, hello: Hello, session: Session, *, has_images: bool) -> tuple[str, ...]:
-        """The features that both sides have. File descriptors travel only over unix sockets."""
-        peer = session.peer
-        offered: tuple[str, ...] = (QUOTAS,) if session.quotas.keys() & OBJECT_QUOTAS else ()
-        if self.config.shared_memory and peer.vm in self.regions:
-            offered = (*offered, REGION)
-        elif self.config.shared_memory and peer.kind == "unix":
-            offered = (*offered, *FEATURES_OF_SHARED_MEMORY)
-        if has_images:
-            offered = (*offered, "images")
-        offered = (*offered, "progress", ACTIVITY)
-        return tuple(feature for feature in offered if feature in hello.features)
-
     async def _attach(
         self, sock: socket.socket, session: Session, features: tuple[str, ...], owner: Identified | None, attach: Attach
     ) -> None:
         """Give the connection to a worker; `owner` stays the caller's."""
-        self._check_open()
+        self._admission.check_open()
         if why := self.presence.why(attach.device):
-            raise _Refusal(CudaError.DEVICE_UNAVAILABLE, f"device {attach.device} is out of service: {why}")
+            raise Refusal(CudaError.DEVICE_UNAVAILABLE, f"device {attach.device} is out of service: {why}")
         session.attaching = True
         region = self.regions[session.peer.vm or ""] if attach.region and REGION in features else None
         try:
@@ -518,25 +449,19 @@ class Server:
                 device=attach.device,
                 owner=owner,
                 region=region,
-                on_end=lambda: self._close_session(session),
+                on_end=lambda: self._admission.close(session),
             )
         except WorkerStartError as error:
-            raise _Refusal(CudaError.OPERATING_SYSTEM, str(error)) from error
+            raise Refusal(CudaError.OPERATING_SYSTEM, str(error)) from error
         session.worker = worker
         self.sessions.tell("attached", session)
         worker.set_lines_per_s(self.config.log.lines_per_session_s)
         self._metrics.sessions_attached += 1
         if region is not None:
             what = "none left" if part is None else f"{part.nbytes >> 20} MiB at {part.offset:#x}"
-            self._note(session, "session attached", worker=worker.pid, memory=what)
+            self._peer_log.note(session, "session attached", worker=worker.pid, memory=what)
         else:
-            self._note(session, "session attached", worker=worker.pid)
-
-    def _close_session(self, session: Session) -> None:
-        if not self.sessions.close(session):
-            return
-        self._metrics.sessions_open = len(self.sessions)
-        self._note(session, "session closed")
+            self._peer_log.note(session, "session attached", worker=worker.pid)
 
     # Turning down
 
@@ -544,7 +469,7 @@ class Server:
         self, sock: socket.socket, connection: HostConnection, peer: Peer, code: CudaError, reason: str
     ) -> None:
         self._metrics.count_refusal(code)
-        self._warn(peer, "refused", code=code.name, reason=reason)
+        self._peer_log.warn(peer, "refused", code=code.name, reason=reason)
         try:
             await self._send(sock, connection, Refused(code, reason))
             sock.shutdown(socket.SHUT_WR)
@@ -565,13 +490,4 @@ class Server:
 
     def _drop(self, peer: Peer, why: str) -> None:
         self._metrics.connections_dropped += 1
-        self._warn(peer, "dropped", why=why)
-
-    def _note(self, session: Session, event: str, **fields: object) -> None:
-        if self._log_limits.of(session.peer.key).allows():
-            session.log.info(event, **fields)
-
-    def _warn(self, peer: Peer, event: str, **fields: object) -> None:
-        limit = self._log_limits.of(peer.key)
-        if limit.allows():
-            self._log.warning(event, peer=peer.key, **fields, held_back=limit.take_suppressed() or None)
+        self._peer_log.warn(peer, "dropped", why=why)
