@@ -10,7 +10,7 @@ step failed; the other steps run nevertheless. `--part 0.01` runs a short form o
     kills     5,000 rounds in which something is killed by SIGKILL
     starts    300 programs that start at once
     idle      1,000 idle sessions, and the memory of each worker
-    records   hostile records in process, under sanitizers, for --seconds
+    records   50,000,000 hostile records in process, under sanitizers, within --seconds
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ def steps(part: float, jobs: int, seconds: float) -> dict[str, tuple[str, ...]]:
         return str(max(1, round(count * part)))
 
     at_once = ("--jobs", str(jobs))
+    search = ("-m", "tests.fuzz.in_process", str(seconds))
     return {
         "starts": ("tests/bench/walls.py", "starts", some(300)),
         "idle": ("tests/bench/walls.py", "idle", some(1000)),
         "live": ("-m", "tests.fuzz.executor", str(seconds), "--frames", some(1_000_000), *at_once),
         "chaos": ("-m", "tests.chaos", some(2000), *at_once),
         "kills": ("-m", "tests.chaos", some(5000), "--kills", *at_once),
-        "records": ("-m", "tests.fuzz.in_process", str(seconds), *at_once),
+        # A session's threads wait for each other, so three searches for each processor keep it busy.
+        "records": (*search, "--records", some(50_000_000), "--jobs", str(3 * jobs)),
     }
 
 
@@ -54,7 +56,7 @@ def main() -> int:
     parser.add_argument("--python-version", default="3.12", help="of the machine where it runs, for --fetch (3.12)")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="beside each other (one a core)")
     parser.add_argument("--part", type=float, default=1.0, help="of the counts (1)")
-    parser.add_argument("--seconds", type=float, default=420.0, help="that live and records may take (420)")
+    parser.add_argument("--seconds", type=float, default=480.0, help="that live and records may take (480)")
     parser.add_argument("--limit-s", type=int, default=3600, help="seconds that a step may take (3600)")
     parser.add_argument("--commit", default="", help="of this tree, where it is a copy without .git")
     parser.add_argument("--only", nargs="+", metavar="STEP", help="some of: starts idle live chaos kills records")

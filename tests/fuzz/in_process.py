@@ -1,6 +1,6 @@
 """Hostile records for the executor and the simulator in one process; new code that they execute guides the search.
 
-`python -m tests.fuzz.in_process SECONDS [--jobs N] [--sanitize WHICH] [--seed N] [--replay FILE]`
+`python -m tests.fuzz.in_process SECONDS [--records N] [--jobs N] [--sanitize WHICH] [--seed N] [--replay FILE]`
 (`make fuzz-records`).
 `--floor` measures instead which lines of the executor are executed, and compares them with floor.tsv (`make
 fuzz-floor`); `--faults N` makes one call at a time fail, in N different streams of records (`make faults`).
@@ -16,6 +16,7 @@ import secrets
 import struct
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +43,7 @@ LEFT_OUT = {name for name in BY_NAME if any(word in name for word in WAITING)}
 # Kinds of handles. The opening makes POOL objects of each kind in POOLED, with ids from 1; objects of the kinds in
 # OTHERS are used only on the channel that made them.
 POOL = 6
+AWAITED = 6  # the first records of the opening: the context, memory whose addresses are needed, and the image
 POOLED = ("STREAM", "EVENT", "MODULE", "LIBRARY", "FUNCTION", "KERNEL", "MEMPOOL", "GRAPH")
 POOLED += ("GRAPH_EXEC", "GRAPH_NODE", "CONTEXT")
 OTHERS = ("TEXREF", "SURFREF", "ARRAY", "MIPMAP", "GREEN", "IPC_EVENT", "ALLOCATION", "RESOURCE_DESC", "IMAGE")
@@ -175,10 +177,13 @@ def opening() -> bytes:
             NODES.get(number, lambda of: ("cuGraphAddEmptyNode", of, b""))({"phGraphNode": number, "hGraph": number}),
             ("cuGraphInstantiateWithFlags", {"phGraphExec": number, "hGraph": number}, b""),
         ]
+    # Only the first ones and the last are waited for: a switch of threads for each would take most of a session's time.
     for sequence, (name, fields, tail) in enumerate(calls, 1):
         record = bytearray(encode(name, sequence, 0 if sequence == 1 else 1, fields, tail))
-        record[6:8] = struct.pack("<H", WANT_REPLY if BY_NAME[name].waits else 0)
+        waits = BY_NAME[name].waits and (sequence <= AWAITED or sequence == len(calls))
+        record[6:8] = struct.pack("<H", WANT_REPLY if waits else 0)
         data += bytes(record)
+    assert BY_NAME[calls[-1][0]].waits
     return data
 
 
@@ -278,10 +283,10 @@ def faults(streams: int, most: int = 1 << 20) -> int:
 ASAN = {"ASAN_OPTIONS": "detect_leaks=0:handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1:abort_on_error=1"}
 
 
-def run(program: Path, seconds: float, seed: int, replay: str | None = None) -> tuple[int, dict[str, int]]:
-    """Run the program; return its exit status and the counts that it printed."""
+def run(program: Path, seconds: float, seed: int, more: str | None = None) -> tuple[int, dict[str, int]]:
+    """Run the program, `more` being a file to replay or --records=N; return its exit status and its counts."""
     crash = program.parent / f"crash-{seed}.bin"
-    command = [program, str(seconds), str(seed), str(STEPS), crash, *([replay] if replay else [])]
+    command = [program, str(seconds), str(seed), str(STEPS), crash, *([more] if more else [])]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | ASAN, check=False)
     words = done.stdout.split()
     print(done.stdout, end="")
@@ -325,6 +330,7 @@ def main() -> int:
     parser.add_argument("seconds", type=float, nargs="?", default=60.0)
     parser.add_argument("--sanitize", default="address,undefined", help="as in -fsanitize=; empty: none")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32))
+    parser.add_argument("--records", type=int, help="end when so many have been executed")
     parser.add_argument("--jobs", type=int, default=1, help="searches beside each other, each with a seed of its own")
     parser.add_argument("--replay", help="a file that a failure left")
     parser.add_argument("--floor", action="store_true", help="executed lines, compared with floor.tsv")
@@ -338,13 +344,17 @@ def main() -> int:
             print(f"{name}\t{percent}\tfloor {floor.get(name, 'none')}")
         return any(found.get(name, 0) < percent for name, percent in floor.items())
     program = build("fuzz", sanitize=given.sanitize, more=("-fsanitize-coverage=trace-pc",))
+    most = f"--records={-(-given.records // given.jobs)}" if given.records else None
+    began = time.monotonic()
     with ThreadPoolExecutor(given.jobs) as pool:  # each thread waits for a process
         seeds = [given.seed + (job << 32) for job in range(given.jobs)]
-        done = list(pool.map(lambda seed: run(program, given.seconds, seed, given.replay), seeds))
+        done = list(pool.map(lambda seed: run(program, given.seconds, seed, given.replay or most), seeds))
     if given.jobs > 1:
         told = {name: sum(counts.get(name, 0) for _, counts in done) for name in ("sessions", "records")}
-        print(f"{told['sessions']} sessions, {told['records']} records in {given.jobs} jobs")
-    return int(any(status for status, _ in done))
+        seconds = time.monotonic() - began
+        print(f"{told['sessions']} sessions, {told['records']} records in {given.jobs} jobs, {seconds:.0f} s")
+    executed = sum(counts.get("records", 0) for _, counts in done)
+    return int(any(status for status, _ in done) or executed < (given.records or 0))
 
 
 if __name__ == "__main__":

@@ -100,6 +100,8 @@ static bool end_context(CUcontext ctx) {
     return false;
   }
   ctx->destroyed = ctx->ending = true; /* from here on nothing is submitted to it */
+  while (ctx->loading)
+    vgx_sim_wait_progress_locked();
   vgx_sim_unlock();
   vgx_sim_wait_context(ctx);
   vgx_sim_unload_modules(ctx);

@@ -166,8 +166,9 @@ struct CUctx_st {
   struct vgx_sim_device *device;
   bool destroyed, ending, primary;
   uint32_t flags;
-  uint64_t peers;  /* a bit for each device whose memory it has asked to reach (vgx_sim_peer.c) */
-  CUresult sticky; /* 700-719: every later call answers it */
+  uint32_t loading; /* modules being loaded: their variables' memory must not be freed meanwhile */
+  uint64_t peers;   /* a bit for each device whose memory it has asked to reach (vgx_sim_peer.c) */
+  CUresult sticky;  /* 700-719: every later call answers it */
   uint64_t limits[VGX_SIM_LIMITS_MAX];
   struct CUstream_st legacy, per_thread;
   struct vgx_sim_marker *copied; /* the last synchronous copy that was queued: non-blocking streams start after it */

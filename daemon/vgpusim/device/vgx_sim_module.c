@@ -80,10 +80,29 @@ static CUresult place_variables(CUmodule m) {
   return result;
 }
 
-CUresult vgx_sim_module_load(CUcontext ctx, CUlibrary library, const void *image, uint64_t nbytes, CUmodule *made) {
+/* From here until end_load, the end of the context waits. */
+static CUresult begin_load(CUcontext ctx) {
+  if (!ctx)
+    return CUDA_SUCCESS;
+  vgx_sim_lock();
+  CUresult result = ctx->destroyed ? CUDA_ERROR_CONTEXT_IS_DESTROYED : ctx->sticky;
+  ctx->loading += result == CUDA_SUCCESS;
+  vgx_sim_unlock();
+  return result;
+}
+
+static void end_load(CUcontext ctx) {
+  if (!ctx)
+    return;
+  vgx_sim_lock();
+  ctx->loading--;
+  vgx_sim_notify_locked();
+  vgx_sim_unlock();
+}
+
+/* Load an image for a context, or for none: only its kernels are described. */
+static CUresult load_begun(CUcontext ctx, CUlibrary library, const void *image, uint64_t nbytes, CUmodule *made) {
   char why[VGX_SIM_WHY_NBYTES] = "";
-  if (!vgx_sim_hooks)
-    return CUDA_ERROR_NOT_INITIALIZED;
   CUmodule m = calloc(1, sizeof *m);
   if (!m)
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -117,6 +136,17 @@ CUresult vgx_sim_module_load(CUcontext ctx, CUlibrary library, const void *image
   }
   *made = m;
   return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_module_load(CUcontext ctx, CUlibrary library, const void *image, uint64_t nbytes, CUmodule *made) {
+  if (!vgx_sim_hooks)
+    return CUDA_ERROR_NOT_INITIALIZED;
+  CUresult result = begin_load(ctx);
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = load_begun(ctx, library, image, nbytes, made);
+  end_load(ctx);
+  return result;
 }
 
 void vgx_sim_module_unload(CUmodule m) {

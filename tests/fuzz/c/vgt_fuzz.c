@@ -1,7 +1,7 @@
-/* vgt_fuzz SECONDS SEED STEPS CRASH-FILE [REPLAY-FILE | --fixed] runs batches of sessions (SECONDS below 0: that many
- * batches). Each batch runs in a child process, so that death by a signal is detected, and what sessions leave behind
- * in a process is bounded. The children share the executed edges and the inputs that found them. The last line printed
- * counts sessions and records. */
+/* vgt_fuzz SECONDS SEED STEPS CRASH-FILE [REPLAY-FILE | --fixed | --records=N] runs batches of sessions (SECONDS below
+ * 0: that many batches), with N until they have executed N records. Each batch runs in a child process, so that death
+ * by a signal is detected, and what sessions leave behind in a process is bounded. The children share the executed
+ * edges and the inputs that found them. The last line printed counts sessions and records. */
 #define _GNU_SOURCE
 #include "vgt_fuzz.h"
 #include "vgt_fuzz_faults.h"
@@ -110,21 +110,24 @@ static int replay(const char *path) {
 
 int main(int argc, char **argv) {
   if (argc < 5)
-    return fprintf(stderr, "vgt_fuzz SECONDS SEED STEPS CRASH-FILE [REPLAY-FILE]\n"), 2;
+    return fprintf(stderr, "vgt_fuzz SECONDS SEED STEPS CRASH-FILE [REPLAY-FILE | --fixed | --records=N]\n"), 2;
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (shared == MAP_FAILED)
     return perror("memory"), 1;
   vgt_faults_init();
   if (argc > 5 && !strcmp(argv[5], "--fixed"))
     return fixed(strtoull(argv[2], NULL, 0), (uint32_t)atoi(argv[3]));
-  if (argc > 5)
+  static const char limit[] = "--records=";
+  bool limited = argc > 5 && !strncmp(argv[5], limit, sizeof limit - 1);
+  if (argc > 5 && !limited)
     return replay(argv[5]);
   double seconds = atof(argv[1]), until = seconds < 0 ? 0 : now_s() + seconds;
   int batches = seconds < 0 ? (int)-seconds : 0;
   uint64_t seed = strtoull(argv[2], NULL, 0);
   uint32_t steps = (uint32_t)atoi(argv[3]);
+  uint64_t records = limited ? strtoull(argv[5] + sizeof limit - 1, NULL, 0) : UINT64_MAX;
   int status = 0;
-  while (!status && (until ? now_s() < until : batches-- > 0))
+  while (!status && shared->records < records && (until ? now_s() < until : batches-- > 0))
     status = batch(seed++, steps, until);
   if (status) {
     int file = open(argv[4], O_WRONLY | O_CREAT | O_TRUNC, 0600);

@@ -4,6 +4,7 @@
 #include "vgt_fuzz_faults.h"
 #include "vgw_clock.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -32,6 +33,7 @@ enum {
   RING_OPEN = VGW_OP_vgpuRingOpen,
   FILE_NBYTES = 64 << 10
 };
+enum { POLL_US = 200 };
 
 void vgt_install(void);
 
@@ -167,12 +169,13 @@ static struct vgw_ring *open_ring(int fd, uint32_t number) {
 static bool open_session(int fd) {
   static uint8_t records[64 << 10];
   size_t nbytes = vgt_opening(records, sizeof records), found = 0;
-  for (size_t at = 0; at < nbytes;) {
+  for (size_t at = 0, sent = 0; at < nbytes;) {
     struct vgw_header header;
     uint64_t value;
     memcpy(&header, records + at, sizeof header);
-    must(send_all(fd, records + at, header.length, -1), "opening");
-    if (header.flags & WANT_REPLY) {
+    if (header.flags & WANT_REPLY) { /* records without a reply travel with the next one that has one */
+      must(send_all(fd, records + sent, at + header.length - sent, -1), "opening");
+      sent = at + header.length;
       if (!reply(fd, &value))
         return false;
       if (header.opcode == VGW_OP_cuMemAlloc_v2 && found < 4)
@@ -231,7 +234,20 @@ static void drain(int fd, struct vgw_ring *const *rings, const uint64_t *tails) 
   int64_t deadline = now_ms() + DRAIN_MS;
   for (int i = 0; i < VGT_SOCKET; i++)
     while (atomic_load(&rings[i]->head) != tails[i] && !is_over(fd) && now_ms() < deadline)
-      sched_yield();
+      usleep(POLL_US);
+}
+
+/* Wait for the session's end. A ring's thread that sleeps looks for it every 100 ms, unless it is woken. */
+static void join(pthread_t thread, struct vgw_ring *const *rings) {
+  struct timespec deadline;
+  do {
+    for (int i = 0; i < VGT_SOCKET; i++) {
+      atomic_fetch_add(&rings[i]->doorbell, 1);
+      vgw_futex_wake(&rings[i]->doorbell);
+    }
+    uint64_t until = vgw_now_ns() + POLL_US * 1000ull;
+    deadline = (struct timespec){(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
+  } while (pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &deadline) == ETIMEDOUT);
 }
 
 /* A real worker's state ends with its process; here the next session runs in the same process. */
@@ -277,7 +293,7 @@ uint64_t vgt_session_run(const struct vgt_input *input) {
   int64_t drained = now_ms();
   shutdown(ends[0], SHUT_WR);
   alarm(END_MS / 1000); /* a session that does not end is a fault, too */
-  pthread_join(thread, NULL);
+  join(thread, rings);
   alarm(0);
   if (getenv("VGT_LOG"))
     tell_heads(rings, tails);

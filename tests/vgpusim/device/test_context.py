@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import threading
 
+from tests.daemon.running import wait_until
+
 from .conftest import Simulator
 
 INVALID_CONTEXT, CONTEXT_IS_DESTROYED = 201, 709
@@ -40,6 +42,29 @@ def test_current_context_is_the_threads(sim: Simulator) -> None:
     thread.start()
     thread.join(10)
     assert seen == [INVALID_CONTEXT]
+
+
+def test_AT10_a_context_ends_after_a_module_that_is_being_loaded_into_it(sim: Simulator) -> None:
+    """Two rings of a hostile client do this: the memory of the module's variables was freed while they were filled."""
+    context, module, results = ctypes.c_void_p(), ctypes.c_void_p(), list[int]()
+    sim.ok("cuDevicePrimaryCtxRetain", ctypes.byref(context), 1)
+    gate = ctypes.c_int.in_dll(sim.lib, "vgt_gate")
+    gate.value = 1
+
+    def load() -> None:
+        sim.ok("cuCtxSetCurrent", context)
+        results.append(sim.load_module(ctypes.byref(module), b"vgt", ctypes.c_uint64(3)))
+
+    loads, ends = threading.Thread(target=load), threading.Thread(target=sim.cuDevicePrimaryCtxReset_v2, args=(1,))
+    loads.start()
+    wait_until(lambda: gate.value == 2)
+    ends.start()
+    ends.join(0.3)  # without the wait for the module the context has ended by now
+    waits, gate.value = ends.is_alive(), 0
+    assert waits
+    for thread in (loads, ends):
+        thread.join(30)
+    assert results == [CONTEXT_IS_DESTROYED]
 
 
 def test_wrong_arguments(sim: Simulator) -> None:

@@ -182,8 +182,16 @@ static int32_t describe_variable(uint64_t image, uint32_t index, char *name, str
   return 0;
 }
 
+/* Set to 1 by a test, it stops the next load of a module before the variables are filled, and becomes 2 until the test
+ * sets it to 0. */
+int vgt_gate; /* atomic */
+
 static int32_t initial_bytes(uint64_t image, uint32_t index, const uint64_t *addresses, uint8_t *data) {
   (void)image, (void)addresses;
+  int shut = 1;
+  __atomic_compare_exchange_n(&vgt_gate, &shut, 2, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  while (__atomic_load_n(&vgt_gate, __ATOMIC_SEQ_CST) == 2)
+    usleep(200);
   if (index)
     memset(data, 7, 1000);
   else
