@@ -92,7 +92,7 @@ FORWARD_HEADERS = (
     "vgs_work.h",
 )
 
-KERNELS = {"CUfunction", "CUkernel"}  # a launch's trace names them
+KERNELS = {"CUfunction", "CUkernel"}  # the trace names them
 
 
 def _argument_formats(f: Function) -> tuple[str, list[str]]:
@@ -114,7 +114,7 @@ def _argument_formats(f: Function) -> tuple[str, list[str]]:
         elif p.c.startswith("CUhostFn") or p.c.startswith("CUstreamCallback") or p.c.startswith("CUoccupancyB2DSize"):
             formats.append(f"{p.name}=%p")
             values.append(f"(void *)(uintptr_t){p.name}")
-        elif p.c in KERNELS and f.name.startswith("cuLaunch"):
+        elif p.c in KERNELS:
             formats.append(f"{p.name}=%.200s")
             values.append(f"vgs_kernel_traced_name({p.name})")
         elif p.role is Role.STRUCT_VALUE:
@@ -144,9 +144,9 @@ def _export(name: str, f: Function, suffix: str = "") -> str:
     formats, values = _argument_formats(f)
     exported = name + suffix
     trace_args = "".join(f", {v}" for v in values)
-    trace_on = "vgs_trace_lookups_on()" if f.name.startswith("cuGetProcAddress") else "vgs_trace_on()"
+    trace_on = "vgs_trace_lookups_on()" if f.look_up else "vgs_trace_on()"
     identifier = callback_ids(DRIVER).get(exported)
-    begin, end = _observed(exported, f, identifier) if identifier and f.name not in UNOBSERVED else ("", "")
+    begin, end = _observed(exported, f, identifier) if identifier and f.observed else ("", "")
     return (
         f"VGS_EXPORT CUresult {exported}({declarations(f.args)}) {{\n"
         f"  int saved_errno = errno;\n"
@@ -164,10 +164,6 @@ def _export(name: str, f: Function, suffix: str = "") -> str:
         f"  return result;\n"
         f"}}\n\n"
     )
-
-
-# Calls that are not traced by default: look-ups, of which runtimes make hundreds, and queries about an error code.
-UNOBSERVED = {"cuGetProcAddress", "cuGetProcAddress_v2", "cuGetExportTable", "cuGetErrorName", "cuGetErrorString"}
 
 
 def _observed(exported: str, f: Function, identifier: int) -> tuple[str, str]:

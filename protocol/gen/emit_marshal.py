@@ -72,7 +72,10 @@ def _touches(f: Function) -> list[str]:
         return []
     inner = ", ".join(f"{{VGW_KIND_{p.kind.name}, {p.name}}}" for p in touched if p.kind)
     count = f"limited ? 0 : {len(touched)}" if _is_counted(f) else len(touched)
-    return [f"      .touched_count = {count},", f"      .touched = {{{inner}}},"]
+    lines = [f"      .touched_count = {count},", f"      .touched = {{{inner}}},"]
+    if any(p.role is Role.OUT_HANDLE for p in touched):
+        lines.append("      .creates = true,")
+    return lines
 
 
 def _fill_request(f: Function) -> list[str]:

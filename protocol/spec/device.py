@@ -20,17 +20,26 @@ from protocol.gen.dsl import (
 
 fn("cuInit", [val("Flags", U32)], need=NOTHING, doc="Connect, say hello, keep the inventory.")
 fn("cuDriverGetVersion", [out("driverVersion", I32)], need=NOTHING, doc="CUDA version of the driver, 13000.")
-fn("cuGetErrorName", [val("error", I32), ptr("pStr", "const char **")], need=NOTHING, doc="Name of a result code.")
+fn(
+    "cuGetErrorName",
+    [val("error", I32), ptr("pStr", "const char **")],
+    need=NOTHING,
+    observed=False,
+    doc="Name of a result code.",
+)
 fn(
     "cuGetErrorString",
     [val("error", I32), ptr("pStr", "const char **")],
     need=NOTHING,
+    observed=False,
     doc="Description of a result code.",
 )
 fn(
     "cuGetProcAddress",
     [ptr("symbol", "const char *"), ptr("pfn", "void **"), val("cudaVersion", I32), val("flags", U64)],
     need=NOTHING,
+    look_up=True,
+    observed=False,
     doc="Function of a name at an API version.",
 )
 fn(
@@ -43,12 +52,15 @@ fn(
         ptr("symbolStatus", "int *"),
     ],
     need=NOTHING,
+    look_up=True,
+    observed=False,
     doc="As above, and why nothing was found.",
 )
 fn(
     "cuGetExportTable",
     [ptr("ppExportTable", "const void **"), ptr("pExportTableId", "const CUuuid *")],
     need=NOTHING,
+    observed=False,
     doc="The private tables NVIDIA's own libraries ask for.",
 )
 

@@ -131,9 +131,7 @@ void vgs_trace_end(const struct vgs_trace *trace, CUresult result) {
 }
 
 CUresult vgs_unimplemented(const char *name, bool *named) {
-  /* Runtimes register for the driver's log when they start, but work without it: no reason to name it. */
-  bool ends_work = strncmp(name, "cuLogs", 6) != 0;
   if (!__atomic_exchange_n(named, true, __ATOMIC_RELAXED))
-    vgs_log(ends_work ? VGS_LOG_REASON : VGS_LOG_ERROR, "%s is not implemented: CUDA_ERROR_NOT_SUPPORTED", name);
+    vgs_log(VGS_LOG_REASON, "%s is not implemented: CUDA_ERROR_NOT_SUPPORTED", name);
   return CUDA_ERROR_NOT_SUPPORTED;
 }

@@ -26,6 +26,7 @@ struct vgs_call {
   bool on_socket; /* never in a ring */
   uint32_t touched_count;
   struct vgs_touched touched[2];
+  bool creates; /* what it touches: there is no work in that yet */
   bool settled; /* a waiting call that leaves no work in the streams it touches */
   bool wait;    /* wait for the reply; only then are the members below used */
   void *reply_fixed;

@@ -205,7 +205,7 @@ void vgs_order_mark_socket(const struct vgs_call *call) {
   for (uint32_t i = 0; i < call->touched_count; i++) {
     if (vgs_touch_set(call->touched[i].kind, call->touched[i].id, VGS_TOUCH_ALONE, touch))
       vgs_progress_set_unknown();
-    if (call->touched[i].kind == VGW_KIND_STREAM && call->opcode != VGW_OP_cuStreamCreateWithPriority)
+    if (call->touched[i].kind == VGW_KIND_STREAM && !call->creates)
       vgs_progress_add(0, vgs_thread_context_id, call->touched[i].id, position);
   }
   if (!call->touched_count) {
