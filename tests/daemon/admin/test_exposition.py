@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from vgpud.admin.exposition import DCGM_COUNTERS, DCGM_GAUGES, Page
 from vgpud.metrics import Metrics
@@ -74,17 +74,18 @@ class Card:
         return Answer(NvmlResult.NOT_SUPPORTED) if value is None else Answer(NvmlResult.SUCCESS, value)
 
 
-def gauges(backend: str) -> dict[str, float]:
+async def gauges(backend: str) -> dict[str, float]:
     inventory: Any = SimpleNamespace(fields={"backend": backend, "devices": [{}]})
-    return asyncio.run(NvmlService(inventory, Card()).gauges(0))
+    return await NvmlService(inventory, Card()).gauges(0)
 
 
-def test_names_and_meanings_are_the_exporters() -> None:
+@pytest.mark.asyncio
+async def test_names_and_meanings_are_the_exporters() -> None:
     device = {"uuid": "1-2", "name": "NVIDIA H200", "memory_nbytes": 2 << 30, "used_nbytes": None}
     page = (
         Page(
             Metrics().snapshot(),
-            [device | {"in_service": True, "gauges": gauges("cuda") | {"DCGM_FI_DEV_XID_ERRORS": 31}}],
+            [device | {"in_service": True, "gauges": await gauges("cuda") | {"DCGM_FI_DEV_XID_ERRORS": 31}}],
             [],
             {},
             {},
@@ -124,6 +125,7 @@ def test_names_and_meanings_are_the_exporters() -> None:
     assert {"gpu", "UUID", "modelName", "Hostname"} == labels.keys()
 
 
-def test_a_simulated_device_claims_nothing() -> None:
-    assert gauges("simulator") == {}
+@pytest.mark.asyncio
+async def test_a_simulated_device_claims_nothing() -> None:
+    assert await gauges("simulator") == {}
     assert all(function in CALLS for function, _given in READINGS)

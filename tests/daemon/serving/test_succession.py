@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -201,12 +200,13 @@ def test_what_the_installed_one_refuses_changes_nothing(real: Running) -> None:
     client.communicate(timeout=20)
 
 
-def test_an_installed_one_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.asyncio
+async def test_an_installed_one_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(service, "CHECK_TIMEOUT_S", 0.2)
     pid = tmp_path / "pid"
     text = f"import os, signal; open({str(pid)!r}, 'w').write(str(os.getpid())); signal.pause()"
     monkeypatch.setattr(sys, "orig_argv", [sys.executable, "-c", text])
-    why = asyncio.run(service.Service.check_restart(None))  # type: ignore[arg-type]
+    why = await service.Service.check_restart(None)  # type: ignore[arg-type]
     assert why is not None
     assert "did not end within" in why
     assert not pid.exists() or not process_exists(int(pid.read_text()))

@@ -7,7 +7,7 @@ import io
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,14 +34,6 @@ class Stranger:
         self.listener.close()
 
 
-def run(scenario: Callable[[], Coroutine[None, None, None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(10):
-            await scenario()
-
-    asyncio.run(bounded())
-
-
 @pytest.fixture
 def log() -> Iterator[io.StringIO]:
     """What vgpud would log."""
@@ -51,74 +43,67 @@ def log() -> Iterator[io.StringIO]:
     structlog.reset_defaults()
 
 
-def test_many_messages_are_taken_in_turn_with_everybody_elses(tmp_path, monkeypatch):
+@pytest.mark.asyncio
+async def test_many_messages_are_taken_in_turn_with_everybody_elses(tmp_path, monkeypatch):
     taken: list[int] = []
     monkeypatch.setattr(VmDevice, "_take", lambda _self, _message, _fds: taken.append(turn))
     turn = 0
 
-    async def scenario() -> None:
-        nonlocal turn
-        stranger = Stranger(tmp_path)
-        stranger.device.start()
-        peer, _ = stranger.listener.accept()
-        for _ in range(50):
-            peer.send(pack_map({"type": "nothing"}))
+    stranger = Stranger(tmp_path)
+    stranger.device.start()
+    peer, _ = stranger.listener.accept()
+    for _ in range(50):
+        peer.send(pack_map({"type": "nothing"}))
+    async with asyncio.timeout(60):
         while len(taken) < 50:
             await asyncio.sleep(0)
             turn += 1
-        stranger.close()
-        peer.close()
-
-    run(scenario)
+    stranger.close()
+    peer.close()
     assert max(Counter(taken).values()) == 1
 
 
-def test_what_it_says_of_itself_does_not_flood_the_log(tmp_path, log):
-    async def scenario() -> None:
-        stranger = Stranger(tmp_path)
-        stranger.device.start()
-        peer, _ = stranger.listener.accept()
-        for number in range(200):
-            peer.send(pack_map({"type": "vm", "connected": number % 2 == 0}))
-            peer.send(pack_map({"type": "hello", "version": number}))
-            peer.send(b"\xff")
-            await asyncio.sleep(0.001)
-        stranger.close()
-        peer.close()
-
-    run(scenario)
+@pytest.mark.asyncio
+async def test_what_it_says_of_itself_does_not_flood_the_log(tmp_path, log):
+    stranger = Stranger(tmp_path)
+    stranger.device.start()
+    peer, _ = stranger.listener.accept()
+    for number in range(200):
+        peer.send(pack_map({"type": "vm", "connected": number % 2 == 0}))
+        peer.send(pack_map({"type": "hello", "version": number}))
+        peer.send(b"\xff")
+        await asyncio.sleep(0.001)
+    stranger.close()
+    peer.close()
     assert 1 <= log.getvalue().count("\n") <= 60
 
 
-def test_its_words_cannot_forge_a_line(tmp_path, log):
-    async def scenario() -> None:
-        stranger = Stranger(tmp_path)
-        stranger.device.start()
-        peer, _ = stranger.listener.accept()
-        peer.send(pack_map({"type": "log", "level": "info", "event": "x\nforged", "reason": "y\nforged"}))
-        peer.send(pack_map({"type": "log", "level": ["no", "text"], "event": "last"}))
-        await asyncio.sleep(0.05)
-        stranger.close()
-        peer.close()
-
-    run(scenario)
+@pytest.mark.asyncio
+async def test_its_words_cannot_forge_a_line(tmp_path, log):
+    stranger = Stranger(tmp_path)
+    stranger.device.start()
+    peer, _ = stranger.listener.accept()
+    peer.send(pack_map({"type": "log", "level": "info", "event": "x\nforged", "reason": "y\nforged"}))
+    peer.send(pack_map({"type": "log", "level": ["no", "text"], "event": "last"}))
+    async with asyncio.timeout(60):
+        while "last" not in log.getvalue():
+            await asyncio.sleep(0.001)
+    stranger.close()
+    peer.close()
     text = log.getvalue()
     assert "\nforged" not in text
     assert "last" in text
 
 
-def test_one_that_accepts_nobody_is_not_waited_for(tmp_path, monkeypatch):
+@pytest.mark.asyncio
+async def test_one_that_accepts_nobody_is_not_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(VmDevice, "_spawn", lambda self: None)
-
-    async def scenario() -> None:
-        stranger = Stranger(tmp_path, backlog=0)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as first:
-            first.connect(str(control_path(f"{tmp_path}/vm.sock")))
-            watchdog = threading.Timer(3, stranger.listener.close)
-            watchdog.start()
-            stranger.device.start()
-            assert watchdog.is_alive()
-            watchdog.cancel()
-        stranger.close()
-
-    run(scenario)
+    stranger = Stranger(tmp_path, backlog=0)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as first:
+        first.connect(str(control_path(f"{tmp_path}/vm.sock")))
+        watchdog = threading.Timer(3, stranger.listener.close)
+        watchdog.start()
+        stranger.device.start()
+        assert watchdog.is_alive()
+        watchdog.cancel()
+    stranger.close()
