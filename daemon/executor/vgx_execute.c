@@ -71,7 +71,7 @@ void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct v
     return;
   if (!waits) {
     if (result != CUDA_SUCCESS && vgx_defer(s, result))
-      vgx_log(s, 6, "queued %s failed with %d; told at the next blocking call", op->name, result);
+      vgx_log(s, 6, "queued %s failed with %d; the next blocking call returns it", op->name, result);
     return;
   }
   if (result == CUDA_SUCCESS && (op->flags & (VGX_BLOCKS | VGX_ABOUT_CHANNEL)) == VGX_BLOCKS &&

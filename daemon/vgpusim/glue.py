@@ -233,7 +233,7 @@ class Glue:
             return self._loaded.setdefault(key, made)
 
     def _module(self, texts: Sequence[str], rule: Rule) -> _Text:
-        """The module of PTX texts. What a link parsed last is kept, as its result is loaded next."""
+        """The module of PTX texts. The last link's module is cached, because its result is usually loaded next."""
         digest = hashlib.sha256()
         for text in texts:
             digest.update(hashlib.sha256(text.encode()).digest())

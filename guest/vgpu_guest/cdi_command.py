@@ -75,7 +75,7 @@ def generate(
     kind = NVIDIA if as_nvidia else KIND
     for folder in library_path:
         if not folder.startswith("/") or ":" in folder or not folder.isprintable():
-            raise click.UsageError(f"{folder!r} is no absolute path that LD_LIBRARY_PATH can hold")
+            raise click.UsageError(f"{folder!r} is not an absolute path that LD_LIBRARY_PATH can hold")
     try:
         url, configuration = _endpoint(endpoint)
         choices = Choices(

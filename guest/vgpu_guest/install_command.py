@@ -143,7 +143,7 @@ def _find_smi(root: Path) -> str:
         raise InstallError("this vgpu has no `vgpu smi`: the guest's package and a checkout have it")
     theirs = root / "usr/bin/nvidia-smi"
     if os.path.lexists(theirs):
-        raise InstallError(f"{theirs} is there already: ours would hide it")
+        raise InstallError(f"{theirs} is there already: vgpu's would hide it")
     program = "vgpu" if root != Path("/") else os.path.abspath(shutil.which(sys.argv[0]) or shutil.which("vgpu") or "")
     if root == Path("/") and (writer := user_writable(program)):
         raise InstallError(f"{writer} can be changed by a user, and root would run it: use the package's vgpu for this")

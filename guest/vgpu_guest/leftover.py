@@ -45,7 +45,7 @@ def warnings(tree: Tree, service: Service) -> list[str]:
     for folder in own_folders(program) if program.startswith("/") else []:
         for path in _files(tree, folder.lstrip("/")):
             found.append(
-                f"{service.name}: {tree.show(path)} is no part of the program and is found before vgpu's: "
+                f"{service.name}: {tree.show(path)} is not part of the program and is found before vgpu's: "
                 f"sudo rm {shlex.quote(str(tree.show(path)))}"
             )
     for entry in re.split(r"[: ]+", service.variable("LD_PRELOAD")):

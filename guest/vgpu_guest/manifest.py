@@ -104,7 +104,7 @@ def decode(content: bytes, layout: Layout) -> Manifest:
     try:
         document = json.loads(content)
         if not isinstance(document, dict):
-            raise ManifestError("is no object")
+            raise ManifestError("is not an object")
         if document.get("format") != FORMAT:
             raise ManifestError(f"has format {str(document.get('format'))[:20]}, and this vgpu knows {FORMAT}")
         return _decode(document, layout)
@@ -124,7 +124,7 @@ def _decode(document: dict[str, Any], layout: Layout) -> Manifest:
     if not set(runtimes) <= set(RUNTIMES):
         raise ManifestError("names an unknown CUDA runtime")
     if not isinstance(request["machine"], bool):
-        raise ManifestError("is damaged: machine is no truth value")
+        raise ManifestError("is damaged: machine is neither true nor false")
     entries = tuple(_entry(raw, layout) for raw in _list(document["entries"]))
     if len({entry.path for entry in entries}) != len(entries):
         raise ManifestError("names a path twice")
@@ -147,7 +147,7 @@ def _entry(raw: Any, layout: Layout) -> Entry:
     if kind not in ("directory", "file", "link", "configuration"):
         raise ManifestError(f"has an entry of the unknown kind {kind!r}")
     if not isinstance(pending, bool):
-        raise ManifestError(f"is damaged: pending of {path} is no truth value")
+        raise ManifestError(f"is damaged: pending of {path} is neither true nor false")
     if not isinstance(mode, int) or not 0 <= mode <= 0o777:
         raise ManifestError(f"gives {path} an impossible mode")
     if not _is_ours(path, kind, layout):

@@ -269,7 +269,7 @@ class Tree:
     def _parent(self, path: str) -> Iterator[tuple[int, str]]:
         head, _, name = path.rpartition("/")
         if name in ("", ".", ".."):
-            raise TreeError(errno.EINVAL, f"{path!r} is no path in a tree")
+            raise TreeError(errno.EINVAL, f"{path!r} is not a path in a tree")
         with self._folder(head) as fd:
             try:
                 yield fd, name
@@ -288,7 +288,7 @@ class Tree:
             done: list[str] = []
             for part in path.split("/") if path else []:
                 if part in ("", ".", ".."):
-                    raise TreeError(errno.EINVAL, f"{path!r} is no path in a tree")
+                    raise TreeError(errno.EINVAL, f"{path!r} is not a path in a tree")
                 done.append(part)
                 fd = self._enter(fd, part, "/".join(done))
             yield fd

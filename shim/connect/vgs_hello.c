@@ -36,7 +36,7 @@ CUresult vgs_frame_receive(int fd, uint8_t **body, uint32_t *nbytes, int64_t dea
   *body = NULL;
   int error = vgs_socket_receive_all(fd, &length, sizeof length, deadline_ms);
   if (!error && (!length || length > FRAME_MAX)) {
-    vgs_log(VGS_LOG_REASON, "daemon: a frame of %u bytes: not our protocol", length);
+    vgs_log(VGS_LOG_REASON, "daemon: a frame of %u bytes: not vgpu's protocol", length);
     return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
   }
   if (!error && !(*body = malloc(length)))
@@ -76,7 +76,7 @@ CUresult vgs_frame_check(const uint8_t *body, uint32_t body_nbytes, const char *
     vgs_log(VGS_LOG_REASON, "daemon refused: %s (%d)", reason, (int)code);
     return (CUresult)code;
   }
-  vgs_log(VGS_LOG_REASON, "daemon: expected '%s', got something else: not our protocol or version", wanted);
+  vgs_log(VGS_LOG_REASON, "daemon: expected '%s', got something else: not vgpu's protocol or version", wanted);
   return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
 }
 

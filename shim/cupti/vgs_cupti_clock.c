@@ -80,7 +80,7 @@ void vgs_cupti_clock_start(void) {
 /* Count the records that the worker has lost since the last call. `lost`: in all. Under the lock of measurements. */
 static void count_lost(uint64_t lost) {
   static uint64_t known;
-  vgs_cupti_count_dropped(lost >= known ? lost - known : lost); /* less: it is another worker */
+  vgs_cupti_count_dropped(lost >= known ? lost - known : lost); /* a smaller count is another worker's */
   known = lost;
 }
 

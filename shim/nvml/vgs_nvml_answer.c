@@ -146,7 +146,7 @@ static nvmlReturn_t store(const struct vgs_nvml_function *function, const uint64
       store_items(&value, into, pointer(words[i + 1]), function->params[i + 1].nbytes, write, &result);
   }
   if (value.failed || (!result && left)) {
-    vgs_log(VGS_LOG_ERROR, "%s: vgpud answered something of another shape", function->name);
+    vgs_log(VGS_LOG_ERROR, "%s: vgpud's answer has an unexpected layout", function->name);
     return NVML_ERROR_UNKNOWN;
   }
   return result;

@@ -47,7 +47,7 @@ def remoted_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     running.end()
     print(f"isolation_missing: {isolation}")
     # System calls of the driver that the seccomp filter (worker/seccomp.py) does not list are logged and get ENOSYS.
-    assert "system call unknown to us" not in log, [line for line in log.splitlines() if "unknown to us" in line]
+    assert "unknown system call" not in log, [line for line in log.splitlines() if "unknown system call" in line]
     assert "no seccomp filter" not in log
 
 

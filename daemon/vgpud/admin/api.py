@@ -72,7 +72,7 @@ class AdminApi:
         handler = routes.get("GET" if request.method == "HEAD" else request.method)
         if handler is None:
             allowed = ", ".join(routes)
-            raise HttpError(405 if routes else 404, f"allowed here: {allowed}" if routes else "there is no such thing")
+            raise HttpError(405 if routes else 404, f"allowed here: {allowed}" if routes else "there is no such path")
         return await handler()
 
     def _routes(self, request: Request, path: tuple[str, ...]) -> dict[str, Callable[[], Awaitable[Response]]]:

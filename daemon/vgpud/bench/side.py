@@ -82,7 +82,7 @@ class Host:
 
     @property
     def side(self) -> Side:
-        """The side for programs that use this vgpud."""
+        """How programs reach this vgpud."""
         return remote(self.channel, self._endpoint, self._token if self.channel == "tcp" else None)
 
     @property

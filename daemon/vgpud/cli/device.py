@@ -33,7 +33,9 @@ def list_(client: AdminClient, as_json: bool) -> None:
 
 @device.command()
 @click.argument("number", type=int)
-@click.option("--why", default="withdrawn by the administrator", help="What clients that ask for it are told.")
+@click.option(
+    "--why", default="withdrawn by the administrator", help="The reason that clients get when they ask for the device."
+)
 @admin_command
 def withdraw(client: AdminClient, number: int, why: str) -> None:
     """End the sessions that have used a device, and let nobody use it."""

@@ -41,8 +41,10 @@ def common_version(hello: Hello) -> int:
     """The protocol version that both sides speak. Raises Refusal."""
     version = min(hello.highest, VERSION_HIGHEST)
     if version < max(hello.lowest, VERSION_LOWEST):
-        offered, ours = f"{hello.lowest}..{hello.highest}", f"{VERSION_LOWEST}..{VERSION_HIGHEST}"
-        raise Refusal(CudaError.SYSTEM_DRIVER_MISMATCH, f"no protocol version in common: you {offered}, we {ours}")
+        offered, own = f"{hello.lowest}..{hello.highest}", f"{VERSION_LOWEST}..{VERSION_HIGHEST}"
+        raise Refusal(
+            CudaError.SYSTEM_DRIVER_MISMATCH, f"no protocol version in common: the client speaks {offered}, vgpud {own}"
+        )
     return version
 
 

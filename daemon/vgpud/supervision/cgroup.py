@@ -49,16 +49,16 @@ class Cgroups:
             if missing := [name for name in _CONTROLLERS if name not in offered]:
                 raise CgroupError(f"no control of {', '.join(missing)} in {root} (systemd: Delegate=)")
             if not _is_delegated(root):
-                raise CgroupError(f"{root} is not delegated to us (systemd: Delegate=)")
+                raise CgroupError(f"{root} is not delegated to vgpud (systemd: Delegate=)")
             # A group with processes of its own cannot divide anything among its children.
             ours = root / _OURS
             ours.mkdir(exist_ok=True)
             (ours / "cgroup.procs").write_text(str(os.getpid()))
             _enable(root)
         except StopIteration:
-            raise CgroupError("no cgroup v2 that we may divide: none is mounted") from None
+            raise CgroupError("no cgroup v2 that vgpud may divide: none is mounted") from None
         except OSError as error:
-            raise CgroupError(f"no cgroup v2 that we may divide: {error}") from error
+            raise CgroupError(f"no cgroup v2 that vgpud may divide: {error}") from error
         return cls(root)
 
     def enter(self, pid: int, session: int, tenant: str, weight: int | None, memory_nbytes: int | None) -> Path | None:

@@ -276,7 +276,7 @@ class Worker:
 
     def _say_refused(self, call: str) -> None:
         log = get_logger()
-        log.warning("a worker made a system call unknown to us", session=self.session, worker=self.pid, call=call)
+        log.warning("a worker made an unknown system call", session=self.session, worker=self.pid, call=call)
 
     def _say(self, line: bytes) -> None:
         """Log a line of the worker, at a bounded rate; `<N>` at its start is syslog's level."""

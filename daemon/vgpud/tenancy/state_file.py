@@ -41,7 +41,7 @@ class StateFile:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
-            raise StateError(f"{self._path}: {error}: mend it, or move it away and issue tokens anew") from error
+            raise StateError(f"{self._path}: {error}: mend it, or move it away and issue the tokens again") from error
         if not isinstance(document, dict) or document.get("version") != VERSION:
             raise StateError(f"{self._path}: not written by this version of vgpud")
         return document

@@ -231,7 +231,7 @@ class Front:
             raise Violation(f"{len(fds)} descriptors for an event")
         # Another kind of file could block this process, or never become readable.
         if not os.readlink(f"/proc/self/fd/{fds[0]}").startswith("anon_inode:[eventfd"):
-            raise Violation("an event that is no eventfd")
+            raise Violation("an event that is not an eventfd")
         fd = fds.pop()
         os.set_blocking(fd, False)
         return index, ring, fd

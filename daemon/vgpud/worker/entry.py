@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--backend", choices=("simulator", "cuda"), required=True)
     parser.add_argument("--control-fd", type=int, required=True)
     parser.add_argument("--libcuda", default="libcuda.so.1", help="the driver that the session will name")
-    parser.add_argument("--warm", action="store_true", help="make a context first, as the control socket says")
+    parser.add_argument("--warm", action="store_true", help="create a context before a client comes")
     arguments = parser.parse_args()
     run(arguments.control_fd, backend_name=arguments.backend, libcuda=arguments.libcuda, warm=arguments.warm)
 

@@ -31,7 +31,7 @@ class _Reader:
         try:
             self._images[number] = KernelParams(bytes(self._ffi.buffer(data, nbytes)))
         except ImageError as error:
-            _say(f"an image's kernels cannot be told: {error}")
+            _say(f"an image's kernels cannot be read: {error}")
         image[0] = number
         return _SUCCESS
 
@@ -45,7 +45,7 @@ class _Reader:
         try:
             layout = None if read is None else read.layout(name)
         except (ImageError, PtxError) as error:
-            _say(f"the parameters of {name} cannot be told: {error}")
+            _say(f"the parameters of {name} cannot be read: {error}")
             return _NOT_FOUND
         if layout is None:
             return _NOT_FOUND

@@ -128,7 +128,7 @@ def main() -> None:
     parser.add_argument("--shared-namespaces", action="store_true", help="make no namespaces")
     parser.add_argument("--user-ids", type=parse_ids, help="FIRST-LAST: those that vgpud will order")
     parser.add_argument("--user-namespace-fd", type=int, default=-1, help="where they are mapped")
-    parser.add_argument("--no-user-ids", metavar="WHY", help="why there are none")
+    parser.add_argument("--no-user-ids", metavar="WHY", help="why workers have no user ids of their own")
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     control = socket.socket(fileno=arguments.control_fd)

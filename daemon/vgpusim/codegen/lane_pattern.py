@@ -53,7 +53,7 @@ class Pattern:
         return Pattern(tuple(_bounded(s if not s else None if factor is None else s * factor) for s in self.steps))
 
     def join(self, other: Pattern) -> Pattern:
-        """The pattern of a value that is one or the other, the same on all lanes."""
+        """The pattern of a value that is either of the two values, the same one on all lanes."""
         return Pattern(tuple(a if a == b else None for a, b in zip(self.steps, other.steps, strict=True)))
 
     def separate(self, alignment: int) -> bool:

@@ -22,7 +22,7 @@ llvm.initialize_native_asmparser()
 
 
 def cpu_name() -> str:
-    """The CPU code is made for, with its features: part of the cache key."""
+    """Name and features of the CPU that code is generated for; part of the cache key."""
     return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
 
 

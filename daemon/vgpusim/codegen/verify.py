@@ -121,7 +121,7 @@ def check_graph(state: State) -> None:
                 continue
             _require(0 <= succ < len(blocks) and index in blocks[succ].predecessors, f"edge {index} to {succ}")
             if succ <= index:
-                _require(loops.get(succ, -1) >= index, f"{index} goes back to {succ}, which is no loop around it")
+                _require(loops.get(succ, -1) >= index, f"{index} goes back to {succ}, which is not a loop around it")
         for pred in block.predecessors:
             _require(index in blocks[pred].successors, f"edge {pred} to {index}")
         _require(index == 0 or bool(block.predecessors), f"block {index} cannot be reached")

@@ -274,7 +274,7 @@ class BodyParser:
         word = tokens.take()
         callee = self._resolve(word)
         if callee is not None and not isinstance(callee, ir.Reg):
-            raise tokens.error(f"call of {word}, which is no function")
+            raise tokens.error(f"call of {word}, which is not a function")
         target = callee or ir.Name(self._callee(word))
         prototype: list[ir.Operand] = []
         while tokens.accept(","):

@@ -38,7 +38,7 @@ def check(subject: Subject, diagnosis: Diagnosis) -> None:
     for backend in found["backends"]:
         _judge_backend(subject, diagnosis, found["library"], backend)
     for fact in ask(place, ollama.leftovers, found["library"]):
-        text = f"{fact['file']} is no part of Ollama ({words(fact)}) and is found before vgpu's by its runner"
+        text = f"{fact['file']} is not part of Ollama ({words(fact)}) and is found before vgpu's by its runner"
         diagnosis.add("library-foreign", text, f"sudo rm {shlex.quote(fact['file'])}{_restart(subject)}")
 
 

@@ -155,15 +155,15 @@ def _ask(sock: socket.socket, fields: dict[str, Any], expected: str, *, first: b
         raise GreetingError("endpoint-foreign", f"the connection broke while sending ({error.strerror})") from error
     (nbytes,) = struct.unpack("<I", _receive(sock, 4, deadline))
     if not 0 < nbytes <= _FRAME_NBYTES:
-        raise GreetingError("endpoint-foreign", f"what answers there is no vgpud (a frame of {nbytes} bytes)")
+        raise GreetingError("endpoint-foreign", f"what answers there is not a vgpud (a frame of {nbytes} bytes)")
     try:
         answer = msgpack.unpackb(_receive(sock, nbytes, deadline), raw=False, strict_map_key=True)
     except GreetingError:
         raise
     except Exception as error:  # msgpack raises many kinds of exceptions
-        raise GreetingError("endpoint-foreign", "what answers there is no vgpud (no msgpack)") from error
+        raise GreetingError("endpoint-foreign", "what answers there is not a vgpud (no msgpack)") from error
     if not isinstance(answer, dict):
-        raise GreetingError("endpoint-foreign", "what answers there is no vgpud (no map)")
+        raise GreetingError("endpoint-foreign", "what answers there is not a vgpud (no map)")
     if answer.get("type") == "refused":
         code = answer.get("code") if isinstance(answer.get("code"), int) else 0
         reason = str(answer.get("reason"))[:256]

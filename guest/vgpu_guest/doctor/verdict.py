@@ -136,7 +136,7 @@ VERDICTS: dict[str, Verdict] = {
         ENVIRONMENT,
         "this machine's administrator gives this user no GPU",
         "",
-        "ask the administrator; the text above is theirs",
+        "ask the administrator, who wrote the text above",
     ),
     "devices-hidden": Verdict(
         ENVIRONMENT, "CUDA_VISIBLE_DEVICES leaves no device, so nobody is asked", "unset CUDA_VISIBLE_DEVICES"

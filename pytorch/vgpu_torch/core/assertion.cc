@@ -17,7 +17,7 @@ std::string ptx_string(const char *name, const std::string &text) {
          "0};\n";
 }
 
-// A kernel whose one thread calls what nvcc makes of assert().
+// A kernel of one thread, which calls the function that nvcc generates for assert().
 std::string ptx(const std::string &operator_name, const std::string &message) {
   std::string text = ".version 6.4\n.target sm_75\n.address_size 64\n"
                      ".extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, "

@@ -305,7 +305,7 @@ def test_the_highest_version_that_both_have_is_spoken(shared, lowest, highest, a
             message = connection.receive(sock.recv(connection.nbytes_wanted))
     if agreed is None:
         assert message.code == 803
-        assert message.reason == f"no protocol version in common: you {lowest}..{highest}, we 1..1"
+        assert message.reason == f"no protocol version in common: the client speaks {lowest}..{highest}, vgpud 1..1"
     else:
         assert message.version == agreed
         assert message.features == ("progress",)

@@ -68,7 +68,7 @@ def test_without_the_controllers_nothing_is_divided(tmp_path: Path) -> None:
 
 def test_what_is_not_delegated_is_left_alone(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
-    with pytest.raises(CgroupError, match="is not delegated to us"):
+    with pytest.raises(CgroupError, match="is not delegated to vgpud"):
         tree.open()
     assert not (tree.group / "vgpud").exists()
     tree.process.write_text("4:cpu:/\n")
