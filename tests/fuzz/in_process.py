@@ -38,8 +38,8 @@ STEPS = 256  # records in a fresh input
 INCLUDES = [ROOT / name for name in ("daemon/executor", "daemon/vgpusim/device", "protocol/c", "build/gen")]
 # Left out: they wait for a client's answer or for memory that nobody writes. tests/fuzz/executor.py sends them to a
 # worker that may be killed. Calls that end nearly everything are not left out but rare (RARE).
-WAITING = ("Callback", "vgpuRing", "vgpuStreamFlag", "StreamWaitValue", "BatchMemOp")
-LEFT_OUT = {name for name in BY_NAME if any(word in name for word in WAITING)}
+WAITING = ("vgpuNextCallback", "vgpuRing", "StreamWaitValue", "BatchMemOp")
+LEFT_OUT = {name for name in BY_NAME if any(word in name for word in WAITING)} - {"vgpuRingFence"}
 # Kinds of handles. The opening makes POOL objects of each kind in POOLED, with ids from 1; objects of the kinds in
 # OTHERS are used only on the channel that made them.
 POOL = 6
@@ -48,9 +48,9 @@ POOLED = ("STREAM", "EVENT", "MODULE", "LIBRARY", "FUNCTION", "KERNEL", "MEMPOOL
 POOLED += ("GRAPH_EXEC", "GRAPH_NODE", "CONTEXT")
 OTHERS = ("TEXREF", "SURFREF", "ARRAY", "MIPMAP", "GREEN", "IPC_EVENT", "ALLOCATION", "RESOURCE_DESC", "IMAGE")
 KINDS = {name: number for number, name in enumerate((*POOLED, *OTHERS), 1)}
-ENDINGS = ("Destroy", "Unload", "Release", "Drop")
+ENDINGS = ("Destroy", "Unload", "Release", "Drop", "vgpuStreamFlag")  # the last ends a session without pinned memory
 RARE = ("Reset", "PrimaryCtxRelease", "CtxCreate", "HostNode", "GetDefaultMemPool", "vgpuLink")
-RARE += ("MapAt", "vgpuGraphAddConditional")
+RARE += ("MapAt", "vgpuGraphAddConditional", "Callback", "vgpuRingFence")
 WITH_DESCRIPTOR = {"vgpuHostMap", "vgpuHostMapFile", "vgpuDeviceFile"}
 PAGED = WITH_DESCRIPTOR | {"vgpuHostMapAt", "vgpuHostReserve"}
 ATTRIBUTES = {"attrs"}  # parts that are arrays of CUlaunchAttribute
@@ -72,6 +72,12 @@ def special(record: Record, field: str) -> str | None:
         return "VGT_CREATES" if record.name in ("vgpuImageWrite", "vgpuImageOffer") else "VGT_HANDLE"
     if record.name == "vgpuImageWrite" and field == "total":
         return "VGT_LENGTH"
+    if record.name == "vgpuStreamFlag" and field == "address":
+        return "VGT_WINDOW"
+    if record.name == "vgpuRingFence":
+        return {"executed": "VGT_SMALL", "ring": "VGT_DEVICE"}[field]
+    if field == "callback":
+        return "VGT_SMALL"  # the client answers these (vgt_fuzz_session.c)
     whole = {"height": "VGT_ONE", "depth": "VGT_ONE", "width": "VGT_LENGTH"}
     if ("2DTo" in record.name or record.name in ("vgpuArrayWrite", "vgpuArrayRead")) and field in whole:
         return whole[field]
@@ -251,14 +257,22 @@ def build(name: str, *, sanitize: str = "", more: tuple[str, ...] = ()) -> Path:
 WRAPPED = ["malloc", "calloc", "realloc", "mmap", "memfd_create", "pthread_create", "sendmsg", "fallocate", "mprotect"]
 
 
+FAULTS = ("-DVGT_FAULTS", *(f"-Wl,--wrap={name}" for name in WRAPPED))
+
+
 def faults(streams: int, most: int = 1 << 20) -> int:
     """In `streams` streams of records, make each call to a function of WRAPPED fail, one at a time, each in a session
     of its own; at most about `most` calls of each function, spread over the stream.
 
     Returns how many calls failed. Raises RuntimeError, with the command to repeat it, when a session's process fails.
     """
-    wrapped = ["-DVGT_FAULTS", *(f"-Wl,--wrap={name}" for name in WRAPPED)]
-    program = build("faults", sanitize="address,undefined", more=tuple(wrapped))
+    tried = fail_calls(build("faults", sanitize="address,undefined", more=FAULTS), streams, most)
+    print(f"{streams} streams, {tried} calls failed one at a time, no session ended by a signal")
+    return tried
+
+
+def fail_calls(program: Path, streams: int, most: int) -> int:
+    """As faults(), with a program that was built with FAULTS."""
 
     def session(seed: int, fault: str) -> dict[str, int]:
         command = [program, "0", str(seed), str(STEPS), "/dev/null", "--fixed"]
@@ -276,7 +290,6 @@ def faults(streams: int, most: int = 1 << 20) -> int:
             for number in range(1, counts[name] + 1, 1 + counts[name] // most):
                 session(seed, f"{name}:{number}")
                 tried += 1
-    print(f"{streams} streams, {tried} calls failed one at a time, no session ended by a signal")
     return tried
 
 
@@ -311,17 +324,20 @@ def executed_lines(folder: Path) -> dict[str, tuple[int, int]]:
 
 def read_floor() -> dict[str, int]:
     rows = (line.split("\t") for line in FLOOR.read_text().splitlines() if line and not line.startswith("#"))
-    return {name: int(percent) for name, percent in rows}
+    return {name: int(percent) for name, percent, *_why in rows}
 
 
-def measure(seconds: float, seed: int) -> dict[str, int]:
-    """Percent of each file's lines that the search executes. Raises RuntimeError when the search fails."""
-    program = build("fuzz-lines", more=("--coverage", "-fprofile-update=atomic", "-O0", "-fsanitize-coverage=trace-pc"))
+def measure(seconds: float, seed: int, streams: int = 2, most: int = 15) -> dict[str, int]:
+    """Percent of each file's lines that the search executes, and `streams` streams in which at most about `most` calls
+    of each function of WRAPPED fail. Raises RuntimeError when a session's process fails."""
+    traced = ("--coverage", "-fprofile-update=atomic", "-O0", "-fsanitize-coverage=trace-pc")
+    program = build("fuzz-lines", more=(*traced, *FAULTS))
     for left in program.parent.glob("*.gcda"):
         left.unlink()
     status, _ = run(program, seconds, seed)
     if status != 0:
         raise RuntimeError(f"the search ended with status {status}: seed {seed}")
+    fail_calls(program, streams, most)
     return {name: 100 * hit // all_ for name, (hit, all_) in sorted(executed_lines(program.parent).items())}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.fuzz.in_process import faults, measure, read_floor
 
-BATCHES = -3  # negative: 3 batches of 100 sessions, not seconds
+BATCHES = -20  # negative: 20 batches of 100 sessions, not seconds
 
 pytestmark = pytest.mark.timeout(900)  # each test compiles the executor and the simulator for itself
 

@@ -19,6 +19,15 @@ def test_at15_a_flood_is_slowed_and_others_are_not(monkeypatch: pytest.MonkeyPat
     assert pace.delay_s("flood", 0.001) == 0.0
 
 
+def test_at15_control_with_the_whole_loop_a_flood_is_never_slowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(pace_module.time, "monotonic", lambda: now)
+    pace = Pace(share=1.0, burst_s=0.01)
+    for _ in range(1010):
+        assert pace.delay_s("flood", 0.001) == 0.0
+        now += 0.001  # the loop does nothing else
+
+
 def test_who_asks_now_and_then_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(pace_module.time, "monotonic", lambda: now)

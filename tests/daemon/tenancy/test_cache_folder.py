@@ -41,6 +41,13 @@ async def test_at6_two_containers_of_one_user_share_nothing(tmp_path: Path) -> N
 
 
 @pytest.mark.asyncio
+async def test_at6_control_who_is_told_apart_by_the_user_alone_shares_a_folder(tmp_path: Path) -> None:
+    folders = CacheFolders(tmp_path)
+    first, second = (folders.enter(Identified(Tenant("uid:0", None)), "uid:0") for _ in range(2))
+    assert first[0] == second[0], "two containers' kernels, as at 09c129a"
+
+
+@pytest.mark.asyncio
 async def test_a_namespaces_number_is_not_given_again_while_its_folder_is_kept(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(cache_folder, "_KEPT", 2)
     folders = CacheFolders(tmp_path)

@@ -9,7 +9,7 @@
 
 #include "vgt_grammar.h"
 
-enum { WANT_REPLY = 1, HAS_FD = 2, PART_MAX = 2048, PARTS_MAX = 4, PAGE = 4096 };
+enum { WANT_REPLY = 1, HAS_FD = 2, CORRELATED = 4, PART_MAX = 2048, PARTS_MAX = 4, PAGE = 4096 };
 enum { ATTRIBUTE_NBYTES = sizeof(CUlaunchAttribute), ATTRIBUTES = 20 }; /* a few more attribute ids than exist */
 
 static const uint64_t hostile[] = {0,          1,         7,          8,          64,         255,        4096,
@@ -215,6 +215,12 @@ static uint32_t make_record(struct vgt_random *random, uint8_t *out, uint32_t wi
   struct vgw_header header = {.length = at, .opcode = record->opcode, .sequence = vgt_below(random, 1000)};
   header.flags = (uint16_t)((record->waits && chance(random, 100) ? WANT_REPLY : 0) | (record->has_fd ? HAS_FD : 0));
   header.context = record->context;
+  if (chance(random, 30) && at + sizeof(uint64_t) <= VGT_RECORD_NBYTES) { /* a number between the header and the rest */
+    memmove(out + sizeof header + sizeof(uint64_t), out + sizeof header, at - sizeof header);
+    memcpy(out + sizeof header, &(uint64_t){1 + vgt_below(random, 1000)}, sizeof(uint64_t));
+    header.flags |= CORRELATED;
+    header.length = at += (uint32_t)sizeof(uint64_t);
+  }
   memcpy(out, &header, sizeof header);
   if (chance(random, wild))
     damage(random, record, out, at);

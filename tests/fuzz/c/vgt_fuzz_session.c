@@ -1,6 +1,7 @@
 /* One session: vgx_serve in a thread, with the calling thread as its client. */
 #define _GNU_SOURCE
 #include "vgt_fuzz.h"
+#include "vgt_fuzz_desks.h"
 #include "vgt_fuzz_faults.h"
 #include "vgw_clock.h"
 
@@ -18,10 +19,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "vgw_ledger.h"
 #include "vgw_records.h"
 #include "vgw_wire.h"
 #include "vgx_backend.h"
-#include "vgx_image_cache.h"
+#include "vgx_host_quota.h"
+#include "vgx_meter.h"
 #include "vgx_serve.h"
 #include "vgx_sim.h"
 
@@ -33,7 +36,8 @@ enum {
   RING_OPEN = VGW_OP_vgpuRingOpen,
   FILE_NBYTES = 64 << 10
 };
-enum { POLL_US = 200 };
+enum { ANSWER_TURNS = 8, ANSWERS = 20 };
+enum { POLL_US = 200, LEDGER_ROW = 3, QUOTA = 16 }; /* the opening makes 12 objects of a kind at most */
 
 void vgt_install(void);
 
@@ -44,40 +48,6 @@ static void must(bool true_now, const char *what) {
     perror(what);
     abort();
   }
-}
-
-/* Stands for the host's image cache, which never has the image. */
-static void *answer_images(void *argument) {
-  int fd = (int)(intptr_t)argument;
-  for (;;) {
-    uint64_t question[6], answer = 0;
-    union {
-      char bytes[CMSG_SPACE(sizeof(int))];
-      struct cmsghdr align;
-    } control;
-    struct iovec part = {question, sizeof question};
-    struct msghdr message = {
-        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.bytes};
-    if (recvmsg(fd, &message, MSG_CMSG_CLOEXEC) <= 0)
-      return NULL;
-    struct cmsghdr *passed = CMSG_FIRSTHDR(&message);
-    if (passed) {
-      int file;
-      memcpy(&file, CMSG_DATA(passed), sizeof file);
-      close(file);
-    } else if (send(fd, &answer, sizeof answer, MSG_NOSIGNAL) < 0) {
-      return NULL;
-    }
-  }
-}
-
-static void open_images(void) {
-  int ends[2];
-  pthread_t thread;
-  must(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0, "socketpair");
-  must(pthread_create(&thread, NULL, answer_images, (void *)(intptr_t)ends[0]) == 0, "thread");
-  pthread_detach(thread);
-  vgx_image_cache_set(ends[1]);
 }
 
 void vgt_session_init(void) {
@@ -97,7 +67,7 @@ void vgt_session_init(void) {
   vgx_sim_set_threads(2);
   vgx_sim_set_watchdog(2000);
   vgt_install();
-  open_images();
+  vgt_desks_open();
   backend = vgx_sim_backend();
 }
 
@@ -108,8 +78,42 @@ static void quiet(int level, const char *line) {
 }
 static void quiet_line(const char *line) { (void)line; }
 
-static struct vgx_serve_options options = {
-    .features = VGX_FEATURE_PINNED_FD | VGX_FEATURE_RING, .log = quiet, .host_limit_nbytes = 1 << 30};
+static struct vgx_serve_options options;
+
+static int zeroes(size_t nbytes) {
+  int file = memfd_create("vgt-zeroes", MFD_CLOEXEC);
+  must(file >= 0 && ftruncate(file, (off_t)nbytes) == 0, "file");
+  return file;
+}
+
+/* What vgpud decides for a session; the input's length chooses it, so that a replay has the same. */
+static void choose_options(const struct vgt_input *input) {
+  static struct vgw_ledger *ledger;
+  if (!ledger) {
+    int file = zeroes(sizeof *ledger);
+    must((ledger = vgx_ledger_map(file, LEDGER_ROW)) != NULL, "ledger");
+    close(file);
+    vgx_meter_set(zeroes(sizeof(struct vgx_meter)));
+  }
+  uint32_t which = input->nbytes / 8 % 4;
+  options = (struct vgx_serve_options){.features = VGX_FEATURE_PINNED_FD | VGX_FEATURE_RING | VGX_FEATURE_PROGRESS,
+                                       .log = quiet,
+                                       .backend = backend,
+                                       .host_limit_nbytes = 1 << 30,
+                                       .spin_us = which == 1 ? 20 : 0};
+  if (which != 2)
+    return;
+  options.host_limit_nbytes = 64 << 10;
+  options.host_limit_of_share = true;
+  options.share = "share";
+  options.ledger = ledger;
+  options.ledger_row = LEDGER_ROW;
+  options.calls_per_s = 20000;
+  for (uint32_t i = 1; i < VGW_QUOTA_COUNT; i++)
+    options.quotas[i] = QUOTA;
+  options.quotas[VGW_QUOTA_IMAGE_NBYTES] = 4096;
+  options.quotas[VGW_QUOTA_COMPILE_NS] = 1000000;
+}
 
 static void *serve(void *fd) {
   vgx_serve((int)(intptr_t)fd, &options);
@@ -230,11 +234,26 @@ static bool is_over(int fd) {
   return state.revents & (POLLRDHUP | POLLHUP | POLLERR);
 }
 
+/* Ask which function is due, and say that those with the numbers of VGT_SMALL have been called. */
+static void answer_callbacks(int fd, uint32_t turn) {
+  static const struct vgw_header next = {.length = sizeof next, .opcode = VGW_OP_vgpuNextCallback, .flags = WANT_REPLY};
+  struct {
+    struct vgw_header header;
+    uint32_t callback, zero;
+  } done = {.header = {.length = sizeof done, .opcode = VGW_OP_vgpuCallbackDone}};
+  if (turn % ANSWER_TURNS || turn >= ANSWERS * ANSWER_TURNS)
+    return;
+  send_all(fd, &next, sizeof next, -1);
+  for (done.callback = 1; done.callback <= 3; done.callback++)
+    send_all(fd, &done, sizeof done, -1);
+}
+
 static void drain(int fd, struct vgw_ring *const *rings, const uint64_t *tails) {
   int64_t deadline = now_ms() + DRAIN_MS;
+  uint32_t turn = 0;
   for (int i = 0; i < VGT_SOCKET; i++)
     while (atomic_load(&rings[i]->head) != tails[i] && !is_over(fd) && now_ms() < deadline)
-      usleep(POLL_US);
+      usleep(POLL_US), answer_callbacks(fd, turn++);
 }
 
 /* Wait for the session's end. A ring's thread that sleeps looks for it every 100 ms, unless it is woken. */
@@ -267,7 +286,7 @@ uint64_t vgt_session_run(const struct vgt_input *input) {
   struct timeval patience = {DRAIN_MS / 1000, 0};
   int64_t begun = now_ms();
   vgx_sim_set_log(quiet_line, NULL);
-  options.backend = backend;
+  choose_options(input);
   must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "socketpair");
   setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   must(pthread_create(&thread, NULL, serve, (void *)(intptr_t)ends[1]) == 0, "thread");
@@ -304,6 +323,7 @@ uint64_t vgt_session_run(const struct vgt_input *input) {
     executed += atomic_load(&rings[i]->executed);
     munmap(rings[i], sizeof *rings[i]);
   }
+  vgx_meter_finish();
   close(ends[0]);
   close(ends[1]);
   int64_t ended = now_ms();

@@ -1,0 +1,122 @@
+/* vgpud's services for a worker: it has no image, and gives whoever asks the object of the kind that was shared last.
+ */
+#define _GNU_SOURCE
+#include "vgt_fuzz_desks.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "vgx_image_cache.h"
+#include "vgx_ipc.h"
+
+enum { PUBLISH = 1, FIND = 2, KINDS = 8 };
+
+/* The packets of vgx_ipc.c. */
+struct question {
+  uint32_t kind, what;
+  uint64_t nbytes;
+  char token[64], handle[64];
+};
+struct answer {
+  int32_t result;
+  uint32_t zero;
+  uint64_t nbytes;
+  char token_or_handle[64];
+};
+union control {
+  char bytes[CMSG_SPACE(sizeof(int))];
+  struct cmsghdr align;
+};
+
+static ssize_t receive(int fd, void *question, size_t nbytes, int *passed) {
+  union control control;
+  struct iovec part = {question, nbytes};
+  struct msghdr message = {
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.bytes};
+  ssize_t got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+  struct cmsghdr *c = got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+  *passed = -1;
+  if (c)
+    memcpy(passed, CMSG_DATA(c), sizeof *passed);
+  return got;
+}
+
+static bool send_answer(int fd, const struct answer *answer, int passed) {
+  union control control = {0};
+  struct iovec part = {(void *)(uintptr_t)answer, sizeof *answer};
+  struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+  if (passed >= 0) {
+    message.msg_control = &control;
+    message.msg_controllen = sizeof control.bytes;
+    *CMSG_FIRSTHDR(&message) = (struct cmsghdr){CMSG_LEN(sizeof passed), SOL_SOCKET, SCM_RIGHTS};
+    memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &passed, sizeof passed);
+  }
+  return syscall(SYS_sendmsg, fd, &message, MSG_NOSIGNAL) == (ssize_t)sizeof *answer; /* not one to fail */
+}
+
+static void *answer_images(void *argument) {
+  int fd = (int)(intptr_t)argument, passed;
+  uint64_t question[6], none = 0;
+  while (receive(fd, question, sizeof question, &passed) > 0)
+    if (passed >= 0)
+      close(passed);
+    else if (send(fd, &none, sizeof none, MSG_NOSIGNAL) < 0)
+      break;
+  return NULL;
+}
+
+static void *answer_ipc(void *argument) {
+  int fd = (int)(intptr_t)argument, passed;
+  struct {
+    bool is_there;
+    uint64_t nbytes;
+    char handle[64];
+    int fd;
+  } last[KINDS] = {0};
+  struct question question;
+  while (receive(fd, &question, sizeof question, &passed) > 0) {
+    struct answer answer = {0};
+    int of = (int)(question.what % KINDS), given = -1;
+    if (question.kind == PUBLISH) {
+      if (last[of].is_there && last[of].fd >= 0)
+        close(last[of].fd);
+      last[of].is_there = true;
+      last[of].nbytes = question.nbytes;
+      last[of].fd = passed;
+      memcpy(last[of].handle, question.handle, sizeof question.handle);
+      answer.token_or_handle[0] = (char)question.what;
+    } else if (question.kind == FIND && last[of].is_there) {
+      answer.nbytes = last[of].nbytes;
+      memcpy(answer.token_or_handle, last[of].handle, sizeof question.handle);
+      given = last[of].fd;
+    } else if (question.kind == FIND) {
+      answer.result = 1; /* CUDA_ERROR_INVALID_VALUE */
+    }
+    if (!send_answer(fd, &answer, given))
+      break;
+  }
+  return NULL;
+}
+
+static int open_desk(void *(*answer)(void *)) {
+  int ends[2];
+  pthread_t thread;
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) ||
+      pthread_create(&thread, NULL, answer, (void *)(intptr_t)ends[0])) {
+    perror("desk");
+    abort();
+  }
+  pthread_detach(thread);
+  return ends[1];
+}
+
+void vgt_desks_open(void) {
+  vgx_image_cache_set(open_desk(answer_images));
+  vgx_ipc_set(open_desk(answer_ipc));
+}
