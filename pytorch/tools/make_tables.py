@@ -43,6 +43,8 @@ REFUSED_TOO = {
     "aten::upsample_bicubic2d": {0},
     "aten::upsample_bilinear2d": {0},
 }
+# Operators without a CUDA kernel of their own, in which TensorIterator checks devices.
+ITERATORS_TOO = {"ldexp.Tensor", "ldexp.out", "ldexp_"}
 ITERATOR_COMMENT = re.compile(r"device_check: NoCheck\s*# TensorIterator")
 
 
@@ -54,7 +56,7 @@ def iterator_operators() -> set[str]:
     """Operators for which TensorIterator, not the wrapper, checks devices: by a comment in the entry, or inherited."""
     structured = {str(f.func.name) for f in functions() if f.structured_inherits == "TensorIteratorBase"}
     delegates = {str(f.func.name) for f in functions() if str(f.structured_delegate) in structured}
-    found, current = structured | delegates, ""
+    found, current = structured | delegates | ITERATORS_TOO, ""
     for line in (PACKAGED / "native_functions.yaml").read_text().splitlines():
         if line.startswith("- func: "):
             current = line.removeprefix("- func: ").partition("(")[0]
@@ -104,7 +106,7 @@ def main() -> None:
             rule = "CONVOLUTION"
         elif name.startswith("masked_fill_."):
             rule = "MASKED_FILL"
-        elif function.device_check is DeviceCheckType.NoCheck:
+        elif function.device_check is DeviceCheckType.NoCheck or name in ITERATORS_TOO:
             rule = "ITERATOR" if name in iterators else "NONE"
         else:
             rule = "SAME"

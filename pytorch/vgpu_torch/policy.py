@@ -57,6 +57,9 @@ ALSO = {
     "aten::convolution_backward_overrideable",
     "aten::convolution_overrideable",
     "aten::copy_",
+    "aten::ldexp.Tensor",
+    "aten::ldexp.out",
+    "aten::ldexp_",
 }
 
 # Random operators that give the numbers of a GPU (core/distribution.cc).

@@ -33,6 +33,11 @@ def test_attention_over_packed_sequences(run_torch: RunTorch) -> None:
 
 
 @pytest.mark.client
+def test_kernels_that_the_cpu_lacks(run_torch: RunTorch) -> None:
+    check_cases(run_torch("cuda_kernels.py", timeout_s=250), 3)
+
+
+@pytest.mark.client
 def test_the_list_of_operators(run_torch: RunTorch) -> None:
     """The listing that `vgpu torch` prints; it needs no GPU."""
     names = ["mm", "empty_strided", "miopen_rnn", "uniform_", "_cudnn_rnn"]

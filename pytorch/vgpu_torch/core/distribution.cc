@@ -310,6 +310,8 @@ std::pair<at::Tensor, at::Tensor> dropout(const std::string &name, const at::Ten
   at::Tensor mask = at::empty_like(self, self.options().dtype(dtype));
   if (self.numel() == 0)
     return {self.clone(), mask};
+  TORCH_CHECK_NOT_IMPLEMENTED(at::isFloatingType(self.scalar_type()), "\"fused_dropout\" not implemented for '",
+                              toString(self.scalar_type()), "'");
   const Draws draws = Draws::of_distribution(self, 4, generator);
   const int vector = dropout_vector_size(self);
   at::Tensor drawn = mask; // in the order of its memory, where a thread has several elements

@@ -39,6 +39,28 @@ std::optional<at::Tensor> integer_histogram(c10::ArrayRef<c10::IValue> values) {
   return at::bincount(bin, {}, bins).to(self.scalar_type());
 }
 
+// self, dim, half_to_float: half precision in, single precision out. The CPU's kernel lacks the conversion.
+template <at::Tensor (*SOFTMAX)(const at::Tensor &, int64_t, bool)>
+std::optional<at::Tensor> softmax_of_half(c10::ArrayRef<c10::IValue> values) {
+  if (!values[2].toBool())
+    return std::nullopt;
+  const at::Tensor &self = values[0].toTensor();
+  TORCH_CHECK(self.scalar_type() == at::kHalf, "conversion is supported for Half type only");
+  return SOFTMAX(self.to(at::kFloat), values[1].toInt(), false);
+}
+
+// grad_output, output, dim, input_dtype: the backward pass of softmax_of_half.
+template <at::Tensor (*BACKWARD)(const at::Tensor &, const at::Tensor &, int64_t, at::ScalarType)>
+std::optional<at::Tensor> softmax_of_half_backward(c10::ArrayRef<c10::IValue> values) {
+  const at::Tensor &gradient = values[0].toTensor();
+  const at::ScalarType dtype = values[3].toScalarType();
+  if (gradient.scalar_type() == dtype)
+    return std::nullopt;
+  TORCH_CHECK(gradient.scalar_type() == at::kFloat && dtype == at::kHalf,
+              "expected input and grad types to match, or input to be at::Half and grad to be at::Float");
+  return BACKWARD(gradient, values[1].toTensor(), values[2].toInt(), at::kFloat).to(dtype);
+}
+
 } // namespace
 
 Substitute substitute_of(const std::string &name) {
@@ -46,6 +68,14 @@ Substitute substitute_of(const std::string &name) {
     return complex_nansum;
   if (name == "aten::histc" || name == "aten::histc.out")
     return integer_histogram;
+  if (name == "aten::_softmax" || name == "aten::_softmax.out")
+    return softmax_of_half<at::_softmax>;
+  if (name == "aten::_log_softmax" || name == "aten::_log_softmax.out")
+    return softmax_of_half<at::_log_softmax>;
+  if (name == "aten::_softmax_backward_data" || name == "aten::_softmax_backward_data.out")
+    return softmax_of_half_backward<at::_softmax_backward_data>;
+  if (name == "aten::_log_softmax_backward_data" || name == "aten::_log_softmax_backward_data.out")
+    return softmax_of_half_backward<at::_log_softmax_backward_data>;
   return nullptr;
 }
 

@@ -1,0 +1,52 @@
+"""Calls for which CUDA has a kernel that the CPU lacks, or has other rules: one function for each kind (cases.py)."""
+
+import torch
+from cases import case, main, message
+
+
+def softmax_with_gradient(x, function, dtype):
+    x = x.detach().requires_grad_()
+    y = function(x, -1, dtype=dtype)
+    (gradient,) = torch.autograd.grad((y * torch.arange(5.0, device=x.device)).sum(), x)
+    return y.detach(), gradient
+
+
+@case
+def softmax_of_half_in_single_precision():
+    """CUDA's kernel converts while it reads: on the CPU torch converts the argument first."""
+    x = torch.randn(3, 5).half()
+    for function in (torch.softmax, torch.log_softmax):
+        found = softmax_with_gradient(x.cuda(), function, torch.float32)
+        expected = softmax_with_gradient(x, function, torch.float32)
+        assert [t.dtype for t in found] == [torch.float32, torch.float16]
+        assert all(torch.equal(a.cpu(), b) for a, b in zip(found, expected, strict=True))
+    assert "Half type only" in message(RuntimeError, torch._softmax, x.float().cuda(), -1, True)
+    out = torch.empty(3, 5, device="cuda")
+    assert torch._softmax(x.cuda(), -1, True, out=out) is out
+    assert torch.equal(out.cpu(), torch.softmax(x, -1, dtype=torch.float32))
+
+
+@case
+def ldexp_by_integers():
+    """With 32-bit exponents torch calls the device's kernel without a dispatch to CUDA."""
+    x, exponent = torch.randn(4), torch.tensor([1, -2, 0, 30], dtype=torch.int32)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        expected = torch.ldexp(x.to(dtype), exponent)
+        assert torch.equal(torch.ldexp(x.to(dtype).cuda(), exponent.cuda()).cpu(), expected)
+        assert torch.equal(x.to(dtype).cuda().ldexp_(exponent.cuda()).cpu(), expected)
+    leaf = x.cuda().requires_grad_()
+    torch.ldexp(leaf, exponent.cuda()).sum().backward()
+    assert torch.equal(leaf.grad.cpu(), torch.ldexp(torch.ones(4), exponent))
+    assert "on the same device" in message(RuntimeError, torch.ldexp, x.cuda(), exponent)
+
+
+@case
+def dropout_of_integers_is_refused():
+    x = torch.ones(8, dtype=torch.int32, device="cuda")
+    said = message(NotImplementedError, torch.nn.functional.dropout, x, 0.5)
+    assert said == "\"fused_dropout\" not implemented for 'Int'"
+    assert torch.equal(torch.nn.functional.dropout(x, 0.5, training=False), x)
+
+
+if __name__ == "__main__":
+    main()
