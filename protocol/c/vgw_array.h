@@ -46,6 +46,8 @@ enum { /* flags of CUDA_ARRAY3D_DESCRIPTOR */
        CUDA_ARRAY3D_SURFACE_LDST = 0x02,
        CUDA_ARRAY3D_CUBEMAP = 0x04,
        CUDA_ARRAY3D_TEXTURE_GATHER = 0x08,
+       CUDA_ARRAY3D_SPARSE = 0x40,
+       CUDA_ARRAY3D_DEFERRED_MAPPING = 0x80,
 };
 
 enum { /* CUresourcetype */
@@ -195,6 +197,48 @@ typedef struct {
   uint32_t flags;
 } CUDA_MEMCPY3D_BATCH_OP;
 
+/* Arrays whose memory is mapped later. */
+typedef struct {
+  struct {
+    uint32_t width, height, depth;
+  } tileExtent;
+  uint32_t miptailFirstLevel;
+  uint64_t miptailSize;
+  uint32_t flags;
+  uint32_t reserved[4];
+} CUDA_ARRAY_SPARSE_PROPERTIES;
+
+typedef struct {
+  size_t size, alignment;
+  uint32_t reserved[4];
+} CUDA_ARRAY_MEMORY_REQUIREMENTS;
+
+typedef struct {
+  int32_t resourceType; /* CUresourcetype */
+  union {
+    CUmipmappedArray mipmap;
+    CUarray array;
+  } resource;
+  int32_t subresourceType;
+  union {
+    struct {
+      uint32_t level, layer, offsetX, offsetY, offsetZ, extentWidth, extentHeight, extentDepth;
+    } sparseLevel;
+    struct {
+      uint32_t layer;
+      uint64_t offset, size;
+    } miptail;
+  } subresource;
+  int32_t memOperationType, memHandleType;
+  CUmemGenericAllocationHandle memHandle;
+  uint64_t offset;
+  uint32_t deviceBitMask, flags;
+  uint32_t reserved[2];
+} CUarrayMapInfo;
+
+_Static_assert(sizeof(CUDA_ARRAY_SPARSE_PROPERTIES) == 48, "sparse array");
+_Static_assert(sizeof(CUDA_ARRAY_MEMORY_REQUIREMENTS) == 32, "memory of an array");
+_Static_assert(sizeof(CUarrayMapInfo) == 96, "mapping of an array");
 _Static_assert(sizeof(CUDA_MEMCPY2D) == 128, "2-D copy");
 _Static_assert(sizeof(CUDA_MEMCPY3D) == 200, "3-D copy");
 _Static_assert(sizeof(CUmemcpyAttributes) == 24, "attributes of copies");

@@ -303,6 +303,7 @@ _Static_assert(sizeof(CUdevResource) == 144, "resource");
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "allocation");
 
 #include "vgw_array.h"
+#include "vgw_external.h"
 #include "vgw_graph.h"
 
 #endif

@@ -57,7 +57,7 @@ struct vgw_tensor_map {
   uint64_t address;
   uint64_t dims[5], strides[5];
   uint32_t box[5], element_strides[5];
-  int32_t lower[3], upper[3];
+  int32_t lower[3], upper[3]; /* form 4: the first of each, and lower[1] is its mode */
   int32_t data_type;
   uint32_t rank, channels, pixels;
   int32_t interleave, swizzle, l2_promotion, oob_fill;

@@ -63,6 +63,7 @@ FORWARD_HEADERS = (
     "vgs_copy_box.h",
     "vgs_device.h",
     "vgs_event.h",
+    "vgs_external.h",
     "vgs_graph.h",
     "vgs_graph_capture.h",
     "vgs_graph_copy.h",

@@ -3,7 +3,9 @@ unchanged."""
 
 from protocol.gen.dsl import (
     ADDRESS,
+    ALLOCATION,
     ARRAY,
+    DEVICE,
     INVALID_HANDLE,
     INVALID_VALUE,
     MIPMAP,
@@ -13,10 +15,12 @@ from protocol.gen.dsl import (
     U32,
     ULL,
     WAITING,
+    array_in,
     bytes_in,
     bytes_out,
     fn,
     handle,
+    handle_at,
     host_only,
     out,
     out_handle,
@@ -24,12 +28,14 @@ from protocol.gen.dsl import (
     sent,
     struct,
     struct_in,
+    struct_out,
     val,
 )
 
 RESOURCE, TEXTURE, VIEW = "CUDA_RESOURCE_DESC", "CUDA_TEXTURE_DESC", "CUDA_RESOURCE_VIEW_DESC"
 DESCRIPTOR = "CUDA_ARRAY3D_DESCRIPTOR"
 STREAM_ARG = handle("hStream", STREAM)
+MAPS_MAX = 64  # operations in one record; the client sends as many records as it takes
 
 fn(
     "cuArray3DCreate_v2",
@@ -95,6 +101,52 @@ fn(
     WAITING,
     blocks=True,
     doc="Free a mipmapped array.",
+)
+
+# Arrays whose memory is mapped later. The simulator makes none, so its arrays never get as far as the worker.
+for what, c, kind in (("Array", "array", ARRAY), ("MipmappedArray", "mipmap", MIPMAP)):
+    fn(
+        f"cu{what}GetSparseProperties",
+        [struct_out("sparseProperties", "CUDA_ARRAY_SPARSE_PROPERTIES"), handle(c, kind)],
+        WAITING,
+        refuses={f"!({c}_object->desc.Flags & CUDA_ARRAY3D_SPARSE)": INVALID_VALUE},
+        simulator=False,
+        doc="Tiles and tail of a sparse array.",
+    )
+    fn(
+        f"cu{what}GetMemoryRequirements",
+        [struct_out("memoryRequirements", "CUDA_ARRAY_MEMORY_REQUIREMENTS"), handle(c, kind), val("device", DEVICE)],
+        WAITING,
+        refuses={f"!({c}_object->desc.Flags & CUDA_ARRAY3D_DEFERRED_MAPPING)": INVALID_VALUE},
+        simulator=False,
+        doc="Memory to map into an array that was made without.",
+    )
+MAP_INFOS = ptr("mapInfoList", "CUarrayMapInfo *")
+fn(
+    "cuMemMapArrayAsync",
+    [MAP_INFOS, val("count", U32), ptr("hStream", "CUstream")],
+    doc="Map memory into sparse arrays, or unmap it, in stream order.",
+)
+host_only(
+    "cuMemMapArrayAsync",
+    [MAP_INFOS, val("count", U32), ptr("hStream", "CUstream")],
+    simulator=False,
+    doc="For vgpuMapArrays and vgpuMapMipmaps.",
+)
+for name, path, kind in (("vgpuMapArrays", "array", ARRAY), ("vgpuMapMipmaps", "mipmap", MIPMAP)):
+    members = (handle_at(f"resource.{path}", kind, optional=False), handle_at("memHandle", ALLOCATION))
+    fn(
+        name,
+        [array_in("mapInfoList", "CUarrayMapInfo", "count", MAPS_MAX, members), val("count", U32), STREAM_ARG],
+        WAITING,
+        calls="cuMemMapArrayAsync",
+        doc="cuMemMapArrayAsync of operations whose resources are of one kind.",
+    )
+fn(
+    "cuArrayGetPlane",
+    [ptr("pPlaneArray", "CUarray *"), handle("hArray", ARRAY), val("planeIdx", U32)],
+    asked=INVALID_VALUE,
+    doc="INVALID_VALUE, as no array has several planes: an H200's driver makes none of the format NV12.",
 )
 
 # Copies. Each side is a place in an array, or rows in memory that the worker can access; other memory travels.

@@ -61,7 +61,8 @@ fn(
         DEVICE_SIDE,
         "srcDevice",
         DEVICE_SIDE,
-        "sync && (vgs_copy_is_host(dstDevice) || vgs_copy_is_host(srcDevice))",
+        "sync && (vgs_copy_is_host(dstDevice) || vgs_copy_is_host(srcDevice) || "
+        "vgs_range_completes(dstDevice, srcDevice))",
     ),
     forms=["cuMemcpyDtoD_v2"],
     doc="Copy within device memory.",

@@ -4,6 +4,8 @@ from protocol.gen.dsl import (
     DEVICE,
     I32,
     INIT,
+    INVALID_VALUE,
+    NOT_SUPPORTED,
     NOTHING,
     SIZE,
     U32,
@@ -71,6 +73,14 @@ fn(
     doc="Device of an ordinal.",
 )
 fn("cuDeviceGetCount", [kept("count", I32, "vgs_device_count()")], need=INIT, doc="Number of visible devices.")
+fn(
+    "cuDeviceGetLuid",
+    [ptr("luid", "char *"), ptr("deviceNodeMask", "unsigned int *"), val("dev", DEVICE)],
+    need=INIT,
+    refuses={"!luid || !deviceNodeMask": INVALID_VALUE},
+    asked=NOT_SUPPORTED,
+    doc="Windows' name of a device: NOT_SUPPORTED elsewhere.",
+)
 fn("cuDeviceGetName", [ptr("name", "char *"), val("len", I32), val("dev", DEVICE)], need=INIT, doc="Name of a device.")
 fn("cuDeviceGetUuid", [ptr("uuid", "CUuuid *"), val("dev", DEVICE)], need=INIT, doc="UUID of a device.")
 fn(

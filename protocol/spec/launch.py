@@ -77,6 +77,13 @@ fn(
     doc="cuLaunchKernelEx with the cooperative attribute.",
 )
 fn(
+    "cuLaunchCooperativeKernelMultiDevice",
+    [ptr("launchParamsList", "CUDA_LAUNCH_PARAMS *"), val("numDevices", U32), val("flags", U32)],
+    need=INIT,
+    doc="A cooperative launch on each device, which wait for each other as the flags say; grids of several devices "
+    "cannot synchronize inside the kernel.",
+)
+fn(
     "cuLaunchHostFunc",
     [ptr("hStream", "CUstream"), ptr("fn", "CUhostFn"), ptr("userData", "void *")],
     doc="Call the program's function in stream order.",

@@ -6,12 +6,15 @@ from protocol.gen.dsl import (
     DEVICEPTR,
     I32,
     INIT,
+    INVALID_VALUE,
+    NOT_SUPPORTED,
     QUEUED,
     SIZE,
     SOCKET,
     STREAM,
     U32,
     U64,
+    ULL,
     WAITING,
     bytes_in,
     bytes_out,
@@ -34,7 +37,6 @@ fn(
     WAITING,
     doc="Free and total device memory in bytes.",
 )
-fn("cuMemGetInfo", [out("free", U32), out("total", U32)], doc="The 32-bit form: at most 4 GiB - 1.")
 fn(
     "cuMemAlloc_v2",
     [out_range("dptr", "bytesize", "DEVICE", GIVEN_BACK), val("bytesize", SIZE, nonzero=True)],
@@ -59,7 +61,7 @@ fn(
     "cuMemFree_v2",
     [val("dptr", DEVICEPTR)],
     WAITING,
-    answers={"!dptr": "CUDA_SUCCESS", "!vgs_range_end(dptr)": "vgs_managed_free(dptr)"},
+    answers={"!dptr": "CUDA_SUCCESS", "!vgs_range_end(dptr)": "vgs_external_free(dptr)"},
     worker_before="vgx_ipc_freed(s, req->dptr)",
     blocks=True,
     doc="Free device memory.",
@@ -105,6 +107,23 @@ fn(
     [val("numAttributes", U32), ptr("attributes", "int *"), ptr("data", "void **"), val("ptr", DEVICEPTR)],
     need=INIT,
     doc="Several attributes of an address at once.",
+)
+fn(
+    "cuPointerSetAttribute",
+    [ptr("value", "const void *"), val("attribute", I32), val("ptr", DEVICEPTR)],
+    need=INIT,
+    doc="SYNC_MEMOPS: synchronous copies and fills of an allocation are complete on return.",
+)
+fn(
+    "cuMemGetHandleForAddressRange",
+    [ptr("handle"), val("dptr", DEVICEPTR), val("size", SIZE), val("handleType", I32), val("flags", ULL)],
+    need=INIT,
+    refuses={
+        "!handle || !size || dptr % 4096 || size % 4096 || handleType != 1 || flags > 1": INVALID_VALUE,
+        "!vgs_place_is_known(dptr, size)": INVALID_VALUE,
+    },
+    asked=NOT_SUPPORTED,
+    doc="A dma-buf is for a device of the host: NOT_SUPPORTED, as CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED is 0.",
 )
 
 # Managed memory: shared as pinned memory is.

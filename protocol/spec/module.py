@@ -228,6 +228,17 @@ fn(
     doc="A library's variable in the current context.",
 )
 fn(
+    "cuLibraryGetUnifiedFunction",
+    [ptr("fptr", "void **"), handle("library", LIBRARY), text_in("symbol")],
+    WAITING,
+    need=INIT,
+    wire=[out("address", ADDRESS), handle("library", LIBRARY), text_in("symbol")],
+    refuses={"!fptr": INVALID_VALUE},
+    client_after="*fptr = (void *)(uintptr_t)address_told",
+    given=["(void **)&address", "library", "symbol"],
+    doc="A function of a library by a pointer that is the same on all devices.",
+)
+fn(
     "cuLibraryGetManaged",
     [out("dptr", DEVICEPTR), out("bytes", SIZE), ptr("library", "CUlibrary"), ptr("name", "const char *")],
     need=INIT,

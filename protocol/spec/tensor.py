@@ -22,10 +22,22 @@ IM2COL = [
     ptr("elementStrides", "const uint32_t *"),
     *TAIL,
 ]
+IM2COL_WIDE = [
+    *HEAD,
+    val("pixelBoxLowerCornerWidth", I32),
+    val("pixelBoxUpperCornerWidth", I32),
+    val("channelsPerPixel", U32),
+    val("pixelsPerColumn", U32),
+    ptr("elementStrides", "const uint32_t *"),
+    val("interleave", I32),
+    val("mode", I32),
+    *TAIL[1:],
+]
 REPLACE = [MAP, ptr("globalAddress", "void *")]
 
 fn("cuTensorMapEncodeTiled", TILED, need=INIT, doc="Describe a tensor for tiled bulk copies.")
 fn("cuTensorMapEncodeIm2col", IM2COL, need=INIT, doc="Describe a tensor for im2col bulk copies.")
+fn("cuTensorMapEncodeIm2colWide", IM2COL_WIDE, need=INIT, doc="Describe a tensor for im2col copies along its width.")
 fn("cuTensorMapReplaceAddress", REPLACE, need=INIT, doc="The same tensor at another address.")
 fn(
     "vgpuTensorMap",
@@ -38,8 +50,9 @@ fn(
     ],
     WAITING,
     need=INIT,
-    doc="Encode: form 1 tiled, 2 im2col, 3 replace the address; arguments: struct vgw_tensor_map.",
+    doc="Encode: form 1 tiled, 2 im2col, 3 replace the address, 4 im2col wide; arguments: struct vgw_tensor_map.",
 )
 host_only("cuTensorMapEncodeTiled", TILED, doc="For vgpuTensorMap.")
 host_only("cuTensorMapEncodeIm2col", IM2COL, doc="For vgpuTensorMap.")
 host_only("cuTensorMapReplaceAddress", REPLACE, doc="For vgpuTensorMap.")
+host_only("cuTensorMapEncodeIm2colWide", IM2COL_WIDE, simulator=False, doc="For vgpuTensorMap.")

@@ -1,5 +1,7 @@
 #include "vgs_array.h"
 #include "vgs_api.h"
+#include "vgs_device.h"
+#include "vgs_stream.h"
 #include "vgw_shape.h"
 #include <string.h>
 
@@ -60,4 +62,53 @@ CUDA_ARRAY3D_DESCRIPTOR vgs_array_level(const CUDA_ARRAY3D_DESCRIPTOR *desc, uin
   if (!(d.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)))
     d.Depth = halved(d.Depth, level);
   return d;
+}
+
+/* --- memory that is mapped later --- */
+
+/* A worker's device mask counts the host's devices. */
+static CUresult devices_of(uint32_t mask, uint32_t *wire) {
+  *wire = 0;
+  for (CUdevice i = 0; i < 32; i++)
+    if (mask >> i & 1) {
+      if (!vgs_device(i))
+        return CUDA_ERROR_INVALID_VALUE;
+      *wire |= 1u << vgs_device_wire(i);
+    }
+  return CUDA_SUCCESS;
+}
+
+static CUresult translate_map(CUarrayMapInfo *info) {
+  bool whole = info->resourceType == CU_RESOURCE_TYPE_ARRAY;
+  if (!whole && info->resourceType != CU_RESOURCE_TYPE_MIPMAPPED_ARRAY)
+    return CUDA_ERROR_INVALID_VALUE;
+  const struct vgs_object *resource = vgs_object_find(whole ? VGW_KIND_ARRAY : VGW_KIND_MIPMAP,
+                                                      whole ? (void *)info->resource.array : info->resource.mipmap);
+  const struct vgs_object *memory =
+      info->memHandle ? vgs_object_find(VGW_KIND_ALLOCATION, (void *)(uintptr_t)info->memHandle) : NULL;
+  if (!resource || (info->memHandle && !memory))
+    return CUDA_ERROR_INVALID_VALUE;
+  info->resource.array = (CUarray)(uintptr_t)resource->id;
+  info->memHandle = memory ? memory->id : 0;
+  return devices_of(info->deviceBitMask, &info->deviceBitMask);
+}
+
+CUresult vgs_cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream hStream) {
+  enum { PIECE = 16 };
+  CUarrayMapInfo piece[PIECE];
+  uint32_t stream;
+  struct vgs_stream *on;
+  CUresult result = mapInfoList && count ? vgs_stream_id(hStream, &stream, &on) : CUDA_ERROR_INVALID_VALUE;
+  for (unsigned done = 0, filled; done < count && !result; done += filled) {
+    int32_t type = mapInfoList[done].resourceType;
+    for (filled = 0; filled < PIECE && done + filled < count && mapInfoList[done + filled].resourceType == type;
+         filled++) {
+      piece[filled] = mapInfoList[done + filled];
+      if ((result = translate_map(&piece[filled])))
+        return result;
+    }
+    result = type == CU_RESOURCE_TYPE_ARRAY ? vgs_send_vgpuMapArrays(piece, filled, stream)
+                                            : vgs_send_vgpuMapMipmaps(piece, filled, stream);
+  }
+  return result;
 }

@@ -31,6 +31,12 @@ CUresult vgs_place_of(uint64_t address, uint64_t nbytes, enum vgs_place otherwis
   return CUDA_SUCCESS;
 }
 
+bool vgs_place_is_known(uint64_t address, uint64_t nbytes) {
+  enum vgs_place place;
+  bool known;
+  return !vgs_place_of(address, nbytes, VGS_PLACE_DEVICE, &place, &known) && known;
+}
+
 /* Copies of at most this many bytes travel in the command stream, without waiting for the device. */
 enum { INLINE_NBYTES = 64 << 10 };
 
@@ -117,8 +123,11 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
   /* The worker checks a device address that the client does not know (a variable that a kernel returned): wait for its
    * answer. */
   bool doubtful = (dst_device && !dst_known) || (src_device && !src_known);
-  if (dst_device && src_device)
-    return vgs_send_cuMemcpyDtoDAsync_v2(copy->dst, copy->src, copy->nbytes, stream, doubtful);
+  bool completes = copy->sync && vgs_range_completes(copy->dst, copy->src);
+  if (dst_device && src_device) {
+    result = vgs_send_cuMemcpyDtoDAsync_v2(copy->dst, copy->src, copy->nbytes, stream, doubtful);
+    return completes && !result ? vgs_wait_stream(stream) : result;
+  }
   if (!dst_device || !src_device) {
     bool to_host = !dst_device;
     struct vgs_staged staged = {.to_host = to_host,
@@ -132,7 +141,7 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
     if (src == VGS_PLACE_HOST) {
       if ((result = vgs_copy_wait_readable(stream, src_known, copy->sync)) || (result = copy_host_memory(&staged)))
         return result;
-      return src_known && copy->sync ? vgs_wait_stream(stream) : CUDA_SUCCESS;
+      return (src_known && copy->sync) || completes ? vgs_wait_stream(stream) : CUDA_SUCCESS;
     }
   }
   /* One side is pinned memory that the worker reads or writes in place. */
@@ -149,11 +158,8 @@ bool vgs_copy_is_host(uint64_t address) {
 
 /* --- between contexts --- */
 
-/* Wait for the work of another context; the current context's work is ordered by the stream. */
-static CUresult settle_context(const struct vgs_context *context) {
+CUresult vgs_synchronize_context(const struct vgs_context *context) {
   uint32_t entered = vgs_thread_context_id;
-  if (context == vgs_context_entered)
-    return CUDA_SUCCESS;
   vgs_thread_context_id = context->wire_id;
   CUresult result = vgs_send_cuCtxSynchronize();
   vgs_thread_context_id = entered;
@@ -165,9 +171,10 @@ CUresult vgs_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdevicep
   struct vgs_context *dst = vgs_context_find(dstContext), *src = vgs_context_find(srcContext);
   if (!dst || !src)
     return CUDA_ERROR_INVALID_CONTEXT;
-  CUresult result = settle_context(src);
-  if (!result && dst != src)
-    result = settle_context(dst);
+  /* The current context's work is ordered by the stream. */
+  CUresult result = src == vgs_context_entered ? CUDA_SUCCESS : vgs_synchronize_context(src);
+  if (!result && dst != src && dst != vgs_context_entered)
+    result = vgs_synchronize_context(dst);
   struct vgs_copy copy = {.dst = dstDevice,
                           .src = srcDevice,
                           .nbytes = ByteCount,

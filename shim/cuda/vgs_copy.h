@@ -16,6 +16,9 @@ enum vgs_place {
  * known and the bytes reach beyond its allocation or its contiguous mappings. */
 CUresult vgs_place_of(uint64_t address, uint64_t nbytes, enum vgs_place otherwise, enum vgs_place *place, bool *known);
 
+/* Whether the client knows the memory of all these bytes. */
+bool vgs_place_is_known(uint64_t address, uint64_t nbytes);
+
 /* Called before the program's memory is read for a copy. A synchronous copy of pageable memory (`known` false) waits
  * for its stream first, as the driver does: the stream's work may be reading or, through mapped memory, writing what
  * the copy changes. An asynchronous copy reads at once. Pinned memory that the worker does not see is read once no
@@ -33,5 +36,9 @@ CUresult vgs_copy(const struct vgs_copy *copy);
 
 /* Whether an address belongs to host memory that the client knows. */
 bool vgs_copy_is_host(uint64_t address);
+
+/* Wait for all work of a context. */
+struct vgs_context;
+CUresult vgs_synchronize_context(const struct vgs_context *context);
 
 #endif

@@ -1,23 +1,12 @@
 /* Allocations, and queries about an address. */
 #include "vgs_api.h"
+#include "vgs_copy.h"
 #include "vgs_enter.h"
 #include "vgs_ipc.h"
 #include "vgs_range.h"
 #include "vgs_session.h"
 #include "vgw_enums.h"
 #include <string.h>
-
-CUresult vgs_cuMemGetInfo(unsigned int *free, unsigned int *total) {
-  size_t free_nbytes, total_nbytes;
-  if (!free || !total)
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_send_cuMemGetInfo_v2(&free_nbytes, &total_nbytes);
-  if (!result) {
-    *free = free_nbytes > UINT32_MAX ? UINT32_MAX : (unsigned)free_nbytes;
-    *total = total_nbytes > UINT32_MAX ? UINT32_MAX : (unsigned)total_nbytes;
-  }
-  return result;
-}
 
 CUresult vgs_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
   struct vgs_range range;
@@ -59,6 +48,8 @@ static CUresult attribute_of(const struct vgs_range *range, int attribute, CUdev
     *value = !host || vgs_range_device_address(range, address);
     return CUDA_SUCCESS;
   case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    *value = range->sync_memops;
+    return CUDA_SUCCESS;
   case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     return CUDA_SUCCESS;
   case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
@@ -133,4 +124,15 @@ CUresult vgs_cuPointerGetAttributes(unsigned int numAttributes, int *attributes,
     memcpy(data[i], &value, nbytes);
   }
   return CUDA_SUCCESS;
+}
+
+CUresult vgs_cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr ptr) {
+  if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+    return CUDA_ERROR_INVALID_VALUE;
+  struct vgs_range range;
+  if (!vgs_range_find(ptr, &range) || !vgs_range_set_sync_memops(ptr, *(const unsigned *)value))
+    return CUDA_ERROR_INVALID_VALUE;
+  /* Operations that have returned, and may be pending, must be complete, too. */
+  struct vgs_context *context = vgs_context_find(range.context);
+  return context && *(const unsigned *)value ? vgs_synchronize_context(context) : CUDA_SUCCESS;
 }

@@ -3,6 +3,7 @@
 #include "vgs_api.h"
 #include "vgs_copy.h"
 #include "vgs_enter.h"
+#include "vgs_range.h"
 #include "vgs_stream.h"
 #include <string.h>
 
@@ -23,7 +24,7 @@ CUresult vgs_fill_check(struct vgs_fill *t) {
     return result;
   t->unknown = !known;
   t->local = place == VGS_PLACE_HOST;
-  t->host = place != VGS_PLACE_DEVICE;
+  t->host = place != VGS_PLACE_DEVICE || vgs_range_completes(t->address, t->address);
   return CUDA_SUCCESS;
 }
 

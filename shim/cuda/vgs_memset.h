@@ -13,7 +13,7 @@ struct vgs_fill {
   bool empty;   /* checked no further */
   bool unknown; /* the worker must judge the address */
   bool local;   /* pinned memory that the worker cannot see */
-  bool host;    /* pinned memory of either kind */
+  bool host;    /* pinned memory of either kind, or what CU_POINTER_ATTRIBUTE_SYNC_MEMOPS is set for */
 };
 
 /* Check the arguments, and set the other members. INVALID_VALUE: not aligned, or not inside one allocation. */

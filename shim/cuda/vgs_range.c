@@ -179,6 +179,26 @@ void vgs_range_set_device_address(const struct vgs_range *range) {
   pthread_rwlock_unlock(&lock);
 }
 
+_Atomic bool vgs_range_any_sync_memops;
+
+bool vgs_range_set_sync_memops(uint64_t address, bool sync_memops) {
+  pthread_rwlock_wrlock(&lock);
+  struct node *node = floor_node(address);
+  bool known = node && address - node->range.base < node->range.nbytes;
+  if (known) {
+    node->range.sync_memops = sync_memops;
+    if (sync_memops)
+      vgs_range_any_sync_memops = true;
+  }
+  pthread_rwlock_unlock(&lock);
+  return known;
+}
+
+bool vgs_range_is_sync_memops(uint64_t address) {
+  struct vgs_range range;
+  return vgs_range_find(address, &range) && range.sync_memops;
+}
+
 bool vgs_range_remove(uint64_t base, bool host, struct vgs_range *removed) {
   pthread_rwlock_wrlock(&lock);
   struct node *node = floor_node(base);

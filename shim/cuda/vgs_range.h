@@ -36,6 +36,7 @@ struct vgs_range {
   CUdevice preferred, prefetched;
   uint64_t accessed_by;
   bool read_mostly;
+  bool sync_memops;        /* synchronous copies and fills are complete on return */
   uint64_t device_address; /* of registered memory: its device address; 0: none */
 };
 
@@ -78,6 +79,18 @@ void vgs_range_set_device_address(const struct vgs_range *range);
 
 /* Store the advice of a range that vgs_range_find returned; without effect if the range has ended since. */
 void vgs_range_set_advice(const struct vgs_range *range);
+
+/* Set whether synchronous copies and fills of the range that holds an address are complete on return. False: there is
+ * no such range. */
+bool vgs_range_set_sync_memops(uint64_t address, bool sync_memops);
+
+/* Whether they must be for either address. */
+extern _Atomic bool vgs_range_any_sync_memops; /* some range was ever set so */
+bool vgs_range_is_sync_memops(uint64_t address);
+static inline bool vgs_range_completes(uint64_t address, uint64_t other) {
+  return __builtin_expect(vgs_range_any_sync_memops, false) &&
+         (vgs_range_is_sync_memops(address) || vgs_range_is_sync_memops(other));
+}
 
 /* The range that holds an address. */
 bool vgs_range_find(uint64_t address, struct vgs_range *found);

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { TILED = 1, IM2COL = 2, REPLACE = 3, RANK_MAX = 5, KEPT = 128, MAP_NBYTES = 128 };
+enum { TILED = 1, IM2COL = 2, REPLACE = 3, IM2COL_WIDE = 4, RANK_MAX = 5, KEPT = 128, MAP_NBYTES = 128 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -94,6 +94,25 @@ CUresult vgs_cuTensorMapEncodeIm2col(CUtensorMap *tensorMap, int tensorDataType,
   arguments.channels = channelsPerPixel;
   arguments.pixels = pixelsPerColumn;
   return encode(tensorMap, IM2COL, &arguments);
+}
+
+CUresult vgs_cuTensorMapEncodeIm2colWide(CUtensorMap *tensorMap, int tensorDataType, unsigned int tensorRank,
+                                         void *globalAddress, const uint64_t *globalDim, const uint64_t *globalStrides,
+                                         int pixelBoxLowerCornerWidth, int pixelBoxUpperCornerWidth,
+                                         unsigned int channelsPerPixel, unsigned int pixelsPerColumn,
+                                         const uint32_t *elementStrides, int interleave, int mode, int swizzle,
+                                         int l2Promotion, int oobFill) {
+  struct vgw_tensor_map arguments;
+  memset(&arguments, 0, sizeof arguments);
+  if (!tensorMap || !fill(&arguments, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides,
+                          elementStrides, (int[]){interleave, swizzle, l2Promotion, oobFill}))
+    return CUDA_ERROR_INVALID_VALUE;
+  arguments.lower[0] = pixelBoxLowerCornerWidth;
+  arguments.upper[0] = pixelBoxUpperCornerWidth;
+  arguments.channels = channelsPerPixel;
+  arguments.pixels = pixelsPerColumn;
+  arguments.lower[1] = mode;
+  return encode(tensorMap, IM2COL_WIDE, &arguments);
 }
 
 CUresult vgs_cuTensorMapReplaceAddress(CUtensorMap *tensorMap, void *globalAddress) {

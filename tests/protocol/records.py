@@ -163,11 +163,22 @@ SIZES = {
     "CUexecAffinityParam": 8,
     "CUDA_ARRAY_DESCRIPTOR": 24,
     "CUtexrefBorderColor": 16,
+    "CUarrayMapInfo": 96,
+    "CUmemDecompressParams": 64,
 }
+HANDLE_AT = {"CUarrayMapInfo": 8}  # structs with the handle of an object that must exist: its offset in bytes
 
 
 def element_nbytes(what: str) -> int:
     return 4 if what in KINDS else SIZES[what]
+
+
+def _elements(what: str, handle: int) -> bytes:
+    """Four structs; the first three have a live object's handle, where they have one, and the last has `handle`."""
+    if (at := HANDLE_AT.get(what)) is None:
+        return bytes(4 * element_nbytes(what))
+    rest = element_nbytes(what) - at - 8
+    return b"".join(bytes(at) + n.to_bytes(8, "little") + bytes(rest) for n in (LIVE, LIVE, LIVE, handle))
 
 
 def fill(record: Record, dispatcher: Dispatcher) -> dict[str, Any]:
@@ -192,7 +203,7 @@ def fill(record: Record, dispatcher: Dispatcher) -> dict[str, Any]:
         if what in KINDS:
             parts[name] = LIVE.to_bytes(4, "little") * 4
         elif what not in ("text", "bytes"):
-            parts[name] = bytes(4 * element_nbytes(what))
+            parts[name] = _elements(what, LIVE)
     return {"fields": fields, "parts": parts}
 
 
@@ -264,6 +275,14 @@ def _part_cases(record: Record, right: Case, case: Any) -> Iterator[Case]:
             yield case(f"{name} with a NUL", parts={name: b"na\0e"}, expected=(NOT_FOUND,))
             text = bytes(TEXT_NBYTES).replace(b"\0", b"x")
             yield case(f"{name} longer than names are", {length: len(text)}, {name: text}, expected=(NOT_FOUND,))
+        if what in HANDLE_AT:
+            for wrong, expected in (
+                (0, INVALID_HANDLE),
+                (GONE, INVALID_HANDLE),
+                (NEVER, VIOLATION),
+                (1 << 32, VIOLATION),
+            ):
+                yield case(f"{name} with {wrong}", parts={name: _elements(what, wrong)}, expected=(expected,))
         if what in KINDS:
             for wrong, expected in (
                 (0, INVALID_VALUE),

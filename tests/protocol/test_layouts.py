@@ -28,6 +28,15 @@ STRUCTS = {
     "CUmemPoolProps": ["handleTypes", "location", "maxSize", "usage", "reserved"],
     "CUmemAllocationProp": ["requestedHandleTypes", "location", "allocFlags"],
     "CUmemAccessDesc": ["location", "flags"],
+    "CUDA_ARRAY_SPARSE_PROPERTIES": ["miptailFirstLevel", "miptailSize", "flags"],
+    "CUDA_ARRAY_MEMORY_REQUIREMENTS": ["alignment", "reserved"],
+    "CUarrayMapInfo": ["resource", "subresource", "memOperationType", "memHandle", "offset", "deviceBitMask", "flags"],
+    "CUDA_EXTERNAL_MEMORY_HANDLE_DESC": ["handle", "size", "flags"],
+    "CUDA_EXTERNAL_MEMORY_BUFFER_DESC": ["size", "flags"],
+    "CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC": ["arrayDesc", "numLevels"],
+    "CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC": ["handle", "flags"],
+    "CUmemDecompressParams": ["dstNumBytes", "dstActBytes", "src", "dst", "algo"],
+    "CUDA_LAUNCH_PARAMS": ["gridDimX", "blockDimZ", "sharedMemBytes", "hStream", "kernelParams"],
     "CUdevprop": ["maxThreadsDim", "maxGridSize", "regsPerBlock", "textureAlign"],
 }
 CONSTANTS = [

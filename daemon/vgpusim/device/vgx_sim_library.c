@@ -149,3 +149,10 @@ CUresult vgx_sim_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKe
   }
   return result;
 }
+
+/* A unified function is one that host and device call by one pointer: no library has any. An H200's driver answers this
+ * for every name, too, where the manual says NOT_FOUND. */
+CUresult vgx_sim_cuLibraryGetUnifiedFunction(void **fptr, CUlibrary library, const char *symbol) {
+  (void)fptr, (void)symbol;
+  return is_library(library) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+}

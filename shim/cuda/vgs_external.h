@@ -1,0 +1,18 @@
+/* Memory of other interfaces, and decompression. */
+#ifndef VGS_EXTERNAL_H
+#define VGS_EXTERNAL_H
+
+#include "vgw_cuda.h"
+
+/* End the mapping of external memory at an address, or free the managed memory there. */
+CUresult vgs_external_free(CUdeviceptr address);
+
+/* The result of adding a node of external semaphores to a graph. */
+CUresult vgs_semaphore_node(const CUDA_EXT_SEM_NODE_PARAMS *params);
+
+/* NOT_SUPPORTED where the current context's device has no decompression engine. */
+CUresult vgs_decompress_check(size_t *error_index);
+/* Say that an error is of no particular operation: which one, the worker's reply does not tell. */
+void vgs_decompress_failed(size_t *error_index);
+
+#endif
