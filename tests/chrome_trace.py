@@ -54,7 +54,7 @@ def _event(event: dict[str, Any]) -> Iterable[str]:
     if phase in "iI" and event.get("s", "t") not in _INSTANT_SCOPES:
         yield "scope of an instant"
     if phase == "C" and not all(isinstance(value, _NUMBERS) for value in event.get("args", {"": ""}).values()):
-        yield "a counter that is no number"
+        yield "a counter that is not a number"
 
 
 def _slices(events: Iterable[dict[str, Any]]) -> dict[tuple[Any, Any], list[tuple[float, float, str]]]:

@@ -45,7 +45,7 @@ def runs(entry: Entry, compute_capability: tuple[int, int], machine_code: bool) 
 
 
 def read(path: Path, compute_capability: tuple[int, int], machine_code: bool) -> DeviceCode:
-    """All containers in nvcc's sections. Raises OSError; a file that is no ELF file has none."""
+    """All containers in nvcc's sections. Raises OSError; a file that is not an ELF file has none."""
     found = DeviceCode()
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size < 64:

@@ -24,7 +24,7 @@ _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 _NUMERIC = re.compile(r"(?:.*\.)?[0-9][^.]*\.?")
 
 _FORMS = "it is none of unix:/PATH, tcp://HOST:PORT, vsock://CID:PORT, hybrid-vsock:/PATH:PORT"
-_BAD_HOST = "the host is no name, IPv4 address or IPv6 address in brackets"
+_BAD_HOST = "the host is not a name, IPv4 address or IPv6 address in brackets"
 
 
 class EndpointError(ValueError):
@@ -156,7 +156,7 @@ def _path(path: str) -> str:
 
 def _number(text: str, least: int, greatest: int, what: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and least <= int(text) <= greatest):
-        raise _WrongError(f"the {what} is no number from {least} to {greatest}")
+        raise _WrongError(f"the {what} is not a number from {least} to {greatest}")
     return int(text)
 
 

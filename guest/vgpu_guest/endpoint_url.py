@@ -13,7 +13,7 @@ def check_endpoint(url: str) -> str:
     """Return the URL unchanged if it is valid.
 
     Raises:
-        EndpointError: it is no endpoint, or has characters that mean something in a unit or a shell.
+        EndpointError: it is not an endpoint, or has characters that mean something in a unit or a shell.
     """
     parse_endpoint(url)
     if not url.isascii() or re.search(r"[\s\"'\\$%]", url):

@@ -107,7 +107,7 @@ class Installer:
         kind = stat.S_IFMT(status.st_mode)
         if entry.kind == "directory":
             if kind != stat.S_IFDIR:
-                return "is no folder any more"
+                return "is not a folder any more"
             return "" if stat.S_IMODE(status.st_mode) == entry.mode else "has another mode"
         if entry.kind == "link":
             if kind != stat.S_IFLNK:
@@ -115,7 +115,7 @@ class Installer:
             target = self.tree.read_link(entry.path)
             return "" if target == entry.target else f"is a link to {target}"
         if kind != stat.S_IFREG:
-            return "is no file any more"
+            return "is not a file any more"
         if status.st_size != entry.nbytes or self._sha256(entry.path) != entry.sha256:
             return "was changed"
         return "" if stat.S_IMODE(status.st_mode) == entry.mode else "has another mode"

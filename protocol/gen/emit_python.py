@@ -16,7 +16,7 @@ from typing import NamedTuple
 class Record(NamedTuple):
     """One function that travels: its opcode, (C type, name) of its fixed fields, and its variable parts.
 
-    `meanings` says what a fixed field is, where it is no plain number: ("uses", kind), ("creates", kind),
+    `meanings` says what a fixed field is, where it is not a plain number: ("uses", kind), ("creates", kind),
     ("destroys", kind), ("device", ""), ("kernel kind", "") or ("kernel", ""), or ("length", part).
     A part is (name, what is in it, the largest length or count, field that says it), a reply's part likewise.
     """

@@ -266,7 +266,7 @@ class Function:
         if p.role is Role.OUT and p.scalar and p.scalar.c == "CUdevice":
             raise SpecError(f"{self.name}: {p.name}: a device that comes from the worker is not translated")
         if p.parent and (p.parent not in by_name or by_name[p.parent].role is not Role.HANDLE):
-            raise SpecError(f"{self.name}: {p.name}: its parent {p.parent} is no handle of this call")
+            raise SpecError(f"{self.name}: {p.name}: its parent {p.parent} is not a handle of this call")
         if p.ends and p.role is not Role.HANDLE:
             raise SpecError(f"{self.name}: {p.name}: only a handle's object is destroyed")
 

@@ -176,7 +176,7 @@ def place(side: str) -> dict[str, str]:
 
 
 def either(side: str) -> dict[str, str]:
-    """A position in an array, or rows in memory if the side is no array."""
+    """A position in an array, or rows in memory if the side is not an array."""
     array = f"{side}Array"
     return {
         f"{side}MemoryType": f"{array} ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_UNIFIED",

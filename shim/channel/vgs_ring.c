@@ -289,7 +289,7 @@ enum vgs_progress vgs_progress_query(uint32_t context, struct vgs_progress_marks
   enum vgs_progress found = VGS_PROGRESS_IDLE;
   marks->count = LOAD(used);
   for (unsigned i = 0; i < marks->count; i++) {
-    marks->position[i] = LOAD(counts[i].position); /* read before `noted`, so that the position is no later call's */
+    marks->position[i] = LOAD(counts[i].position); /* read before `noted`, so that the position is not a later call's */
     uint64_t done = LOAD(counts[i].done), noted = marks->noted[i] = LOAD(counts[i].noted);
     if (noted <= done)
       continue;

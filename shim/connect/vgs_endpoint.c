@@ -25,10 +25,10 @@ static const char default_config[] = "/etc/vgpu/guest.conf";
 
 enum { URL_NBYTES = 257 }; /* one more than the longest endpoint, so that longer text is refused instead of cut */
 
-static const char bad_host[] = "the host is no name, IPv4 address or IPv6 address in brackets";
-static const char bad_tcp_port[] = "the port is no number from 1 to 65535";
-static const char bad_vsock_port[] = "the port is no number from 1 to 4294967294";
-static const char bad_cid[] = "the CID is no number from 0 to 4294967294";
+static const char bad_host[] = "the host is not a name, IPv4 address or IPv6 address in brackets";
+static const char bad_tcp_port[] = "the port is not a number from 1 to 65535";
+static const char bad_vsock_port[] = "the port is not a number from 1 to 4294967294";
+static const char bad_cid[] = "the CID is not a number from 0 to 4294967294";
 
 /* A decimal number of `nbytes` digits. */
 static bool parse_number(const char *text, size_t nbytes, uint64_t least, uint64_t greatest, uint64_t *value) {

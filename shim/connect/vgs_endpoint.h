@@ -31,7 +31,7 @@ CUresult vgs_endpoint_find(struct vgs_endpoint *endpoint);
 
 /* Fill the address from a URL: unix:/PATH, tcp://HOST:PORT, vsock://CID:PORT, hybrid-vsock:/PATH:PORT (a port of the VM
  * whose monitor has that socket). protocol/data/endpoints.tsv tests this grammar and vgpu_guest/endpoint.py alike.
- * Returns: NULL, or why it is no endpoint. */
+ * Returns: NULL, or why it is not an endpoint. */
 const char *vgs_endpoint_parse(struct vgs_endpoint *endpoint, const char *url);
 
 /* Connect; each address of a name has VGS_CONNECT_TIMEOUT_MS, and the resolver its own limits (resolv.conf). A failure

@@ -26,7 +26,7 @@ struct vgs_welcome {
 };
 
 /* One frame each way; the body received is the caller's to free. SYSTEM_NOT_READY when the connection breaks or the
- * deadline passes, SYSTEM_DRIVER_MISMATCH for what is no frame. */
+ * deadline passes, SYSTEM_DRIVER_MISMATCH for what is not a frame. */
 CUresult vgs_frame_send(int fd, const uint8_t *body, uint32_t nbytes);
 CUresult vgs_frame_receive(int fd, uint8_t **body, uint32_t *nbytes, int64_t deadline_ms);
 

@@ -64,7 +64,7 @@ CUresult vgs_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t 
 
 static bool is_array(const CUmemcpy3DOperand *side) { return side->type == CU_MEMCPY_OPERAND_TYPE_ARRAY; }
 
-/* Bytes of an element of the array; 0: the operand is no array. */
+/* Bytes of an element of the array; 0: the operand is not an array. */
 static size_t element_nbytes(const CUmemcpy3DOperand *side) {
   const struct vgs_array *array = vgs_array_find(side->op.array.array);
   return array ? vgw_element_nbytes(array->desc.Format, array->desc.NumChannels) : 0;

@@ -58,41 +58,46 @@ static CUresult make_side(struct side *side, CUmemorytype type, const void *host
   return result;
 }
 
-/* The number of rows that fit into one piece, at least one: a row that is longer than a piece is split. */
-static uint64_t rows_per_piece(uint64_t width) { return width < VGW_PIECE_NBYTES ? VGW_PIECE_NBYTES / width : 1; }
+/* A part of a box's layer that travels in one record: `rows` rows of `width` bytes from (x, y). A row that is longer
+ * than a record may be is split. */
+struct piece {
+  uint64_t x, y, width, rows;
+};
+
+/* The next piece, from left to right and down; a zeroed one comes before the first. False: there is none. */
+static bool next_piece(const struct box *box, struct piece *piece) {
+  uint64_t rows = box->width < VGW_PIECE_NBYTES ? VGW_PIECE_NBYTES / box->width : 1;
+  piece->x += piece->width;
+  if (piece->x == box->width) {
+    piece->x = 0;
+    piece->y += piece->rows;
+  }
+  uint64_t right = box->width - piece->x, below = box->height - piece->y;
+  piece->width = right < VGW_PIECE_NBYTES ? right : VGW_PIECE_NBYTES;
+  piece->rows = rows < below ? rows : below;
+  return piece->rows;
+}
 
 static CUresult to_device(const struct box *box, uint64_t dst, const char *src, char *packed) {
-  uint64_t width = box->width < VGW_PIECE_NBYTES ? box->width : VGW_PIECE_NBYTES;
-  uint64_t rows = rows_per_piece(box->width);
-  for (uint64_t y = 0; y < box->height; y += rows) {
-    uint64_t count = rows < box->height - y ? rows : box->height - y;
-    for (uint64_t x = 0; x < box->width; x += width) {
-      uint64_t part = width < box->width - x ? width : box->width - x;
-      for (uint64_t i = 0; i < count; i++)
-        memcpy(packed + i * part, src + (y + i) * box->src.pitch + x, part);
-      CUresult result = vgs_send_vgpuMemcpy2DToDevice(dst + y * box->dst.pitch + x, box->dst.pitch, part, count,
-                                                      part * count, box->stream, packed, box->doubtful);
-      if (result)
-        return result;
-    }
+  for (struct piece p = {0}; next_piece(box, &p);) {
+    for (uint64_t i = 0; i < p.rows; i++)
+      memcpy(packed + i * p.width, src + (p.y + i) * box->src.pitch + p.x, p.width);
+    CUresult result = vgs_send_vgpuMemcpy2DToDevice(dst + p.y * box->dst.pitch + p.x, box->dst.pitch, p.width, p.rows,
+                                                    p.width * p.rows, box->stream, packed, box->doubtful);
+    if (result)
+      return result;
   }
   return CUDA_SUCCESS;
 }
 
 static CUresult to_host(const struct box *box, char *dst, uint64_t src, char *packed) {
-  uint64_t width = box->width < VGW_PIECE_NBYTES ? box->width : VGW_PIECE_NBYTES;
-  uint64_t rows = rows_per_piece(box->width);
-  for (uint64_t y = 0; y < box->height; y += rows) {
-    uint64_t count = rows < box->height - y ? rows : box->height - y;
-    for (uint64_t x = 0; x < box->width; x += width) {
-      uint64_t part = width < box->width - x ? width : box->width - x;
-      CUresult result = vgs_send_vgpuMemcpy2DToHost(packed, src + y * box->src.pitch + x, box->src.pitch, part, count,
-                                                    part * count, box->stream);
-      if (result)
-        return result;
-      for (uint64_t i = 0; i < count; i++)
-        memcpy(dst + (y + i) * box->dst.pitch + x, packed + i * part, part);
-    }
+  for (struct piece p = {0}; next_piece(box, &p);) {
+    CUresult result = vgs_send_vgpuMemcpy2DToHost(packed, src + p.y * box->src.pitch + p.x, box->src.pitch, p.width,
+                                                  p.rows, p.width * p.rows, box->stream);
+    if (result)
+      return result;
+    for (uint64_t i = 0; i < p.rows; i++)
+      memcpy(dst + (p.y + i) * box->dst.pitch + p.x, packed + i * p.width, p.width);
   }
   return CUDA_SUCCESS;
 }

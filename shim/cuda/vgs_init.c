@@ -71,7 +71,7 @@ static void set_hooks(void) {
 }
 
 /* NVIDIA's driver loads the library that a profiler names in this variable. Nsight's libraries do not work with this
- * libcuda, so the user is told what does. */
+ * libcuda, so the message names what does. */
 static void refuse_injection(void) {
   static bool told; /* atomic */
   const char *injected = secure_getenv("CUDA_INJECTION64_PATH");

@@ -8,7 +8,7 @@
 /* Whether cuIpcGetMemHandle takes an address of this range. */
 bool vgs_ipc_is_capable(const struct vgs_range *range);
 
-/* The event functions for handles of no ordinary event: INVALID_HANDLE if it is no interprocess event either. */
+/* The event functions for handles of no ordinary event: INVALID_HANDLE if it is not an interprocess event either. */
 CUresult vgs_ipc_event_create(CUevent *event, unsigned int flags);
 CUresult vgs_ipc_event_destroy(CUevent event);
 CUresult vgs_ipc_event_record(CUevent event, CUstream stream, unsigned int flags);

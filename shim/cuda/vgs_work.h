@@ -66,7 +66,7 @@ void vgs_works_clear(struct vgs_works *works);
 /* Run the work of a callback that is due. */
 void vgs_work_run(uint32_t callback);
 
-/* The function and argument of a callback. False: it is no host function of the program. */
+/* The function and argument of a callback. False: it is not a host function of the program. */
 bool vgs_work_params(uint32_t callback, CUDA_HOST_NODE_PARAMS *params);
 
 #endif

@@ -76,8 +76,8 @@ int vgs_cudaGetDeviceProperties_v2(const struct vgs_rt_driver *cu, void *prop, i
   return fill_properties(cu, &vgs_rt_properties_current, prop, device);
 }
 
-/* An unknown name is no error: it is reported by the status, even if the caller passes no status. 11 has no status, and
- * returns the error. */
+/* An unknown name is not an error: it is reported by the status, even if the caller passes no status. 11 has no status,
+ * and returns the error. */
 static int entry_point(const struct vgs_rt_driver *cu, const char *symbol, void **function, int version, uint64_t flags,
                        int *status) {
   enum { DEFAULT = 0, PER_THREAD = 2 };

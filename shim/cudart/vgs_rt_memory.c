@@ -1,4 +1,4 @@
-/* Allocations, and queries about pointers. An allocation of 0 bytes is NULL, and freeing NULL is no error. */
+/* Allocations, and queries about pointers. An allocation of 0 bytes is NULL, and freeing NULL is not an error. */
 #include "vgs_rt.h"
 #include "vgs_rt_api.h"
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "vgs_profiling.h"
 
 /* The callback id of the call of NVIDIA's runtime that does its work by this driver call, which is in progress on this
- * thread; 0: it is not such a call, or it cannot be told. No lock held. */
+ * thread; 0: none is known. No lock held. */
 uint32_t vgs_cupti_runtime_of(const struct vgs_api_call *call, const struct vgs_cupti_function *function);
 
 /* Log, once, which calls of NVIDIA's runtime are recorded, if the process has it. */

@@ -137,7 +137,7 @@ def test_nothing_configured_is_no_driver(guest: ctypes.CDLL, monkeypatch: pytest
     monkeypatch.setenv("VGPU_GUEST_CONF", "/nonexistent")
     start = time.monotonic()
     assert guest.nvmlInit_v2() == DRIVER_NOT_LOADED
-    assert time.monotonic() - start < 1  # programs are promised this limit; it is no measurement
+    assert time.monotonic() - start < 1  # programs are promised this limit; it is not a measurement
 
 
 def test_garbage_instead_of_a_daemon(guest: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ int main(int argc, char **argv) {
     check(values, vgt_download(out, n), n, size);
   }
   EXPECT_ERROR(launch(in, out, n, blocks, 16), cudaErrorInvalidClusterSize); // above the portable size of 8
-  EXPECT_ERROR(launch(in, out, n, 16, 3), cudaErrorInvalidClusterSize);      // 16 blocks are no multiple of 3
+  EXPECT_ERROR(launch(in, out, n, 16, 3), cudaErrorInvalidClusterSize);      // 16 blocks are not a multiple of 3
   CUDA(cudaFuncSetAttribute(ring, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
   CUDA(launch(in, out, n, blocks, 16));
   CUDA(cudaDeviceSynchronize());

@@ -51,7 +51,7 @@ __global__ void sum(const unsigned *p, int n, unsigned *total) {
     atomicAdd(total, p[i]);
 }
 
-// As NCCL does: an unlinked file in /dev/shm whose size is no multiple of the page size.
+// As NCCL does: an unlinked file in /dev/shm whose size is not a multiple of the page size.
 static void shared_file(int n) {
   char name[] = "/dev/shm/vgt-registered-XXXXXX";
   int file = mkstemp(name);

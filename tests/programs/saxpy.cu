@@ -1,4 +1,4 @@
-// y = a x + y, on a size that is no multiple of the block.
+// y = a x + y, on a size that is not a multiple of the block.
 #include "vgt_check.h"
 
 __global__ void saxpy(int n, float a, const float *x, float *y) {

@@ -118,7 +118,7 @@ def test_without_an_nvrtc_calls_fail_and_the_reason_is_on_stderr(ask: Ask, tmp_p
 
 
 def test_its_own_kind_is_never_taken_for_nvidias(ask: Ask, tmp_path: Path) -> None:
-    """A copy of vgpu's library, e.g. of a second installation, is no NVRTC: the library would call itself for ever."""
+    """A copy of vgpu's library, e.g. of a second installation, is not NVRTC: the library would call itself for ever."""
     copy = tmp_path / "libnvrtc.so.13"
     copy.write_bytes((COMPILER / "libnvrtc.so.13").read_bytes())
     for file in (copy, COMPILER / "libnvrtc.so.13"):

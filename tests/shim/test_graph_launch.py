@@ -296,7 +296,7 @@ captures.start()
 while not over.is_set():
     cuda.cuGraphLaunch(e, s), cuda.cuEventRecord(event, s)  # each may be refused
 captures.join()
-assert results <= {0, 900}, results  # a queued launch that the capture refused is told by a later call of any thread
+assert results <= {0, 900}, results  # a later call of any thread reports a queued launch that the capture refused
 cuda.cuCtxSynchronize()
 run(e, other)
 cuda.cuEventSynchronize(event)  # of a capture that is over, or of the stream

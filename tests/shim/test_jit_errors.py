@@ -1,4 +1,4 @@
-"""PTX that does not compile or link, and what is no image: the call that says so, its result, the log and the line."""
+"""PTX that does not compile or link, and bytes that are not an image: which call fails, with what; what is logged."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 class Descendants:
     """The descendants of the program that this process is about to start. A separate process
-    group is no alternative: it would take the terminal from the program."""
+    group is not an alternative: it would take the terminal from the program."""
 
     def __init__(self) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphans become our children, not init's

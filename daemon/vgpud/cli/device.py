@@ -22,7 +22,7 @@ def device() -> None:
 @click.option("--json", "as_json", is_flag=True, help="The whole documents.")
 @admin_command
 def list_(client: AdminClient, as_json: bool) -> None:
-    """List the devices, and why those are out of service that are."""
+    """List the devices; for one that is out of service also why."""
     devices = client.get("devices")["devices"]
     if as_json:
         click.echo(json.dumps(devices, indent=2))

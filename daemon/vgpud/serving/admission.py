@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Refusal(Exception):
-    """The client is told this, and its connection is closed."""
+    """The client gets this answer, and its connection is closed."""
 
     code: CudaError
     reason: str

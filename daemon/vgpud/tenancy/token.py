@@ -81,7 +81,7 @@ class TokenStore:
     def find(self, offered: str | None) -> Token | None:
         """The token whose value is `offered`.
 
-        Every token is compared, each in constant time over digests, so timing tells nothing of them.
+        Every token is compared, each in constant time over digests, so timing reveals nothing about them.
         """
         digest = _digest(offered or "")
         found = None

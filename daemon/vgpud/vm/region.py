@@ -1,8 +1,8 @@
 """Memory that one VM shares with this host (wire.md, "Regions"): a file that QEMU maps as an ivshmem device.
 
 vgpud divides it among the VM's sessions, in equal ranges, each cleared before it is given out and again when its
-session has ended. The ranges keep the sessions of one VM out of each other's way; they are no boundary, since the VM's
-root maps the whole device. So a region belongs to one VM, and VMs never share one.
+session has ended. The ranges keep the sessions of one VM out of each other's way; they are not a boundary, since the
+VM's root maps the whole device. So a region belongs to one VM, and VMs never share one.
 """
 
 from __future__ import annotations

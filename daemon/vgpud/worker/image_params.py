@@ -25,7 +25,7 @@ class _Reader:
         self._names = itertools.count(1)
 
     def open(self, data: Any, nbytes: int, image: Any) -> int:
-        """Add an image. An unreadable one is no error, as the driver has accepted it, but has no kernels here."""
+        """Add an image. An unreadable one is not an error, as the driver has accepted it, but has no kernels here."""
         number = next(self._names)
         self._images[number] = None
         try:

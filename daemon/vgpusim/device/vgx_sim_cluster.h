@@ -6,7 +6,7 @@
 
 /* The cluster dimensions of a launch of `f`: those that the launch requests, else those of the kernel or its
  * attributes; 1, 1, 1: no clusters. `asked` is NULL or zeros if the launch requests none. INVALID_CLUSTER_SIZE: too
- * large, or the grid is no multiple of it. */
+ * large, or the grid is not a multiple of it. */
 CUresult vgx_sim_cluster_of(const struct vgx_sim_device *device, CUfunction f, const uint32_t asked[3],
                             const uint32_t grid[3], uint32_t cluster[3]);
 

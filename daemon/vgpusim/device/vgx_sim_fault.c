@@ -169,7 +169,8 @@ _Noreturn void vgx_sim_leave(CUresult result, const char *message) {
 
 const void *vgx_sim_reach(uint64_t address) {
   if (!vgx_sim_is_reachable(address))
-    vgx_sim_leave(CUDA_ERROR_ILLEGAL_ADDRESS, "a string or an argument of printf or assert is no memory of the device");
+    vgx_sim_leave(CUDA_ERROR_ILLEGAL_ADDRESS,
+                  "a string or an argument of printf or assert is not memory of the device");
   return (const void *)address;
 }
 

@@ -246,7 +246,7 @@ def _param_align(tokens: Tokens) -> int:
     words, index = tokens.words, tokens.index
     while words[index].startswith(".") and words[index] != ".ptr":
         if words[index] == ".align":
-            return parse_integer(words[index + 1]) or 0  # parse_declaration refuses what is no alignment
+            return parse_integer(words[index + 1]) or 0  # parse_declaration refuses what is not an alignment
         index += 1
     if words[index] == ".ptr":
         kind = next((w[1:] for w in words[tokens.index : index] if w[1:] in ir.TYPE_NBITS), "b8")

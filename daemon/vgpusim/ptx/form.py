@@ -83,7 +83,7 @@ _MODIFIERS = frozenset(
     wide2 width wrap ws wt x1 x128 x16 x2 x32 x4 x64 x8 xor xorsign zero zfill
     """.split()  # noqa: SIM905
 )
-"""Modifiers of any instruction that are no types; those with `::` and shapes are known by their form."""
+"""Modifiers of any instruction that are not types; those with `::` and shapes are known by their form."""
 
 
 def unknown_modifier(ins: ir.Instruction) -> str | None:

@@ -123,7 +123,7 @@ def main() -> int:
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help="of share/vgpu/programs (default: all it has)")
     options = parser.parse_args()
     if bad := [name for name in options.programs if not re.fullmatch(r"[a-z_]+", name)]:
-        parser.error(f"{bad[0]!r} is no program of the guest")
+        parser.error(f"{bad[0]!r} is not a program of the guest")
     if options.config is None and importlib.util.find_spec("llvmlite") is None:
         parser.error("this bundle has no simulator: --config share/vgpu/cuda.toml computes on this machine's card")
     try:

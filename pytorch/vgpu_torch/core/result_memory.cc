@@ -31,7 +31,7 @@ public:
     ResultMemory *const call = nbytes < ResultMemory::MIN_NBYTES ? nullptr : current;
     if (!call)
       return host_->allocate(nbytes);
-    current = nullptr; // the device's allocator is no part of the kernel
+    current = nullptr; // the device's allocator is not part of the kernel
     c10::DataPtr pointer;
     try {
       pointer = call->allocate(nbytes);

@@ -250,7 +250,7 @@ def test_a_tail_that_moves_while_records_are_taken_ends_one_session(running, by)
 
 
 def test_a_ring_whose_memory_is_taken_away_ends_one_session(running):
-    """The file cannot shrink, but its pages can be removed: the worker then reads zeros, which is no record."""
+    """The file cannot shrink, but its pages can be removed: the worker then reads zeros, which is not a record."""
     with HostileSession(running) as hostile:
         ring = RingMemory(hostile.sock)
         ring.memory.madvise(9)  # MADV_REMOVE: punches a hole

@@ -105,7 +105,7 @@ def test_wrong_handles_have_one_answer(pair, host):
     for wrong in (bytes(64), near, handle[1:] + handle[:1], secrets.token_bytes(64)):
         assert b(f"open_memory({wrong})") == (INVALID_VALUE, 1)
         assert b(f"open_event({wrong})")[0] == INVALID_VALUE
-    assert b(f"open_event({handle})")[0] == INVALID_VALUE  # memory is no event
+    assert b(f"open_event({handle})")[0] == INVALID_VALUE  # memory is not an event
     assert b(f"open_memory({handle}, 2)") == (INVALID_VALUE, 1)
     assert "names nothing that this client may open" in host.log
     assert handle.hex() not in host.log

@@ -249,7 +249,7 @@ def test_an_event_that_is_no_eventfd(bare: Driver) -> None:
     bare.message(13, struct.pack("<Q", 0), (writing,))
     os.close(reading)
     os.close(writing)
-    assert "no eventfd" in bare.reason()
+    assert "not an eventfd" in bare.reason()
 
 
 def test_too_many_descriptors(bare: Driver) -> None:

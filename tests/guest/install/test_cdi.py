@@ -115,9 +115,9 @@ def read_yaml(text: str) -> Any:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--endpoint", "tcp://127.1:1"], "the host is no name"),
-        (["--library-path", "relative"], "no absolute path"),
-        (["--library-path", "/a:/b"], "no absolute path"),
+        (["--endpoint", "tcp://127.1:1"], "the host is not a name"),
+        (["--library-path", "relative"], "is not an absolute path"),
+        (["--library-path", "/a:/b"], "is not an absolute path"),
         (["--count", "65"], "not in the range"),
     ],
 )

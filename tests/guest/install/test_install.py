@@ -199,7 +199,7 @@ def test_a_link_in_place_of_our_file_is_replaced_and_not_followed(
     victim = plant(tmp_path, "victim")
     (root / LIBRARY).unlink()
     (root / LIBRARY).symlink_to(victim)
-    assert "is no file any more" in run("repair", "--root", root, "--from", payload).output
+    assert "is not a file any more" in run("repair", "--root", root, "--from", payload).output
     assert victim.read_text() == "theirs"
     assert (root / LIBRARY).read_bytes() == (payload / f"libcuda.so.{RELEASE}").read_bytes()
 
@@ -384,7 +384,7 @@ def test_systemd_reads_a_users_environment(
     [
         (["--user", "--service", "x"], "goes without"),
         (["--service", "../x"], "not the name of a service"),
-        (["--endpoint", "tcp://gpu host:7070"], "the host is no name"),
+        (["--endpoint", "tcp://gpu host:7070"], "the host is not a name"),
         (["--endpoint", "http://1.2.3.4"], "none of"),
         (["--with-cudart", "none", "--with-cudart", "12"], "go alone"),
         (["--with-cudart", "9"], "is not one of"),

@@ -61,7 +61,7 @@ def entry(**changes: object) -> bytes:
     ("content", "says"),
     [
         (b"", "damaged"),
-        (b"[]", "no object"),
+        (b"[]", "is not an object"),
         (b"\xff", "damaged"),
         (b"[" * 100_000, "damaged"),
         (damaged(lambda d: d.update(format=2)), "format 2"),

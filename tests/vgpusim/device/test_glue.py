@@ -303,7 +303,7 @@ def test_at1_around_a_parameter(tmp_path: Path, distance: int, result: int) -> N
 def test_at1_services_read_for_a_kernel_what_it_can_reach(tmp_path: Path) -> None:
     out, err = run(tmp_path, _ATTACK + "attack('print', place)")
     assert out.startswith("700 ")
-    assert "no memory of the device" in err
+    assert "is not memory of the device" in err
 
 
 def test_managed_variables_of_modules_are_the_devices_alone(tmp_path: Path) -> None:
