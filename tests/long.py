@@ -10,6 +10,7 @@ step failed; the other steps run nevertheless. `--part 0.01` runs a short form o
     kills     5,000 rounds in which something is killed by SIGKILL
     starts    300 programs that start at once
     idle      1,000 idle sessions, and the memory of each worker
+    flood     a bystander's pings before, while and after 100 sessions ask without a pause
     records   50,000,000 hostile records in process, under sanitizers, within --seconds
 """
 
@@ -40,6 +41,7 @@ def steps(part: float, jobs: int, seconds: float) -> dict[str, tuple[str, ...]]:
     return {
         "starts": ("tests/bench/walls.py", "starts", some(300)),
         "idle": ("tests/bench/walls.py", "idle", some(1000)),
+        "flood": ("tests/bench/walls.py", "flood", some(100)),
         "live": ("-m", "tests.fuzz.executor", str(seconds), "--frames", some(1_000_000), *at_once),
         "chaos": ("-m", "tests.chaos", some(2000), *at_once),
         "kills": ("-m", "tests.chaos", some(5000), "--kills", *at_once),
@@ -59,7 +61,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=480.0, help="that live and records may take (480)")
     parser.add_argument("--limit-s", type=int, default=3600, help="seconds that a step may take (3600)")
     parser.add_argument("--commit", default="", help="of this tree, where it is a copy without .git")
-    parser.add_argument("--only", nargs="+", metavar="STEP", help="some of: starts idle live chaos kills records")
+    parser.add_argument("--only", nargs="+", metavar="STEP", help="some of: starts idle flood live chaos kills records")
     options = parser.parse_args()
     if options.fetch:
         return fetch(options.fetch, options.python_version, left_out=())
