@@ -142,7 +142,6 @@ for verb in ("Add", "Remove"):
             )
         },
         given=["hGraph", "from", "to", "edgeData", "numDependencies"],
-        simulator=False,
         doc="With edge data: which port of a node another waits for, and how.",
     )
 

@@ -43,11 +43,15 @@ def test_framework(vgpu_run: Run, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("options", [{}, {"gpu_enable_cupti_activity_graph_trace": True}], ids=["default", "graphs"])
-def test_jax_profiler(vgpu_run: Run, tmp_path: Path, options: dict[str, bool]) -> None:
-    """JAX's own profiler shows the kernels of each run, in a valid trace."""
+@pytest.mark.parametrize("name", ["default", "graphs", "command-buffers"])
+def test_jax_profiler(vgpu_run: Run, tmp_path: Path, name: str) -> None:
+    """JAX's own profiler shows the kernels of each run, in a valid trace; also those of XLA's command buffers, which
+    are CUDA graphs."""
+    options = {"gpu_enable_cupti_activity_graph_trace": True} if name == "graphs" else {}
+    flags = "--xla_gpu_enable_command_buffer=FUSION,CUBLAS --xla_gpu_graph_min_graph_size=1"
     command = [environment(*JAX) / "bin/python", CLIENTS / "profiled_jax.py", tmp_path, json.dumps(options)]
-    result = vgpu_run(command, gpu="forward", timeout_s=200)
+    env = {"XLA_FLAGS": flags} if name == "command-buffers" else {}
+    result = vgpu_run(command, gpu="forward", timeout_s=200, env=env)
     assert result.returncode == 0, result.stderr[-4000:]
     assert "CUPTI_ERROR" not in result.stderr
     trace = json.loads(result.stdout.splitlines()[-1])
@@ -62,6 +66,8 @@ def test_jax_profiler(vgpu_run: Run, tmp_path: Path, options: dict[str, bool]) -
     runs = Counter(e["name"] for e in events if e["ph"] == "X" and (e["pid"], e["tid"]) in streams)
     assert runs
     assert set(runs.values()) == {3}
+    launches = [e for e in events if e["ph"] == "X" and e["name"].startswith("cuGraphLaunch")]
+    assert name != "command-buffers" or len(launches) == 3
 
 
 @pytest.mark.timeout(240)

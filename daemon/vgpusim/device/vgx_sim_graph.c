@@ -7,8 +7,7 @@
 #include "vgx_sim_runtime.h"
 #include "vgx_sim_watch_memory.h"
 
-#define HEIGHT_MAX 64u              /* graphs within each other: destroying and planning them is recursive */
-#define DEPENDENCIES_MAX (1u << 20) /* of one node */
+#define HEIGHT_MAX 64u /* graphs within each other: destroying and planning them is recursive */
 
 static uint64_t last_serial; /* under the runtime lock */
 
@@ -68,6 +67,7 @@ void vgx_sim_node_destroy(CUgraphNode node) {
   free(node->bodies);
   node->magic = VGX_SIM_DEAD;
   free(node->dependencies);
+  free(node->edges);
   free(node);
 }
 
@@ -99,9 +99,11 @@ CUresult vgx_sim_graph_add_locked(CUgraph graph, uint32_t type, struct vgx_sim_w
   }
   CUgraphNode node = calloc(1, sizeof *node);
   uint32_t *copy = malloc(((size_t)dependency_count + 1) * sizeof *copy);
-  if (!node || !copy) {
+  CUgraphEdgeData *edges = calloc((size_t)dependency_count + 1, sizeof *edges);
+  if (!node || !copy || !edges) {
     free(node);
     free(copy);
+    free(edges);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (dependency_count)
@@ -113,6 +115,7 @@ CUresult vgx_sim_graph_add_locked(CUgraph graph, uint32_t type, struct vgx_sim_w
                                   .type = type,
                                   .work = work,
                                   .dependencies = copy,
+                                  .edges = edges,
                                   .dependency_count = dependency_count};
   graph->nodes[graph->count++] = node;
   vgx_sim_graph_grow_locked(graph, 1);
@@ -134,6 +137,7 @@ CUgraph vgx_sim_graph_clone_locked(CUgraph original) {
       vgx_sim_lock();
       return NULL;
     }
+    memcpy(node->edges, from->edges, from->dependency_count * sizeof *node->edges);
     node->origin = from->serial;
     node->child = child;
     if (child) {
@@ -261,47 +265,12 @@ CUresult vgx_sim_node_number(CUgraphNode node, uint64_t *number) {
   return CUDA_SUCCESS;
 }
 
-/* Whether `from` and `to` are two nodes of `graph`, and `to` does not depend on `from` yet. */
-static bool is_new_edge(CUgraph graph, CUgraphNode from, CUgraphNode to) {
-  if (!vgx_sim_is_node(from) || !vgx_sim_is_node(to) || from->graph != graph || to->graph != graph || from == to ||
-      to->dependency_count >= DEPENDENCIES_MAX)
-    return false;
-  for (uint32_t i = 0; i < to->dependency_count; i++)
-    if (to->dependencies[i] == from->index)
-      return false;
-  return true;
-}
-
-CUresult vgx_sim_cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
-                                        size_t numDependencies) {
-  if (!vgx_sim_is_graph(hGraph) || (numDependencies && (!from || !to)))
-    return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = CUDA_SUCCESS;
-  vgx_sim_lock();
-  for (size_t i = 0; result == CUDA_SUCCESS && i < numDependencies; i++) {
-    if (!is_new_edge(hGraph, from[i], to[i])) {
-      result = CUDA_ERROR_INVALID_VALUE;
-      break;
-    }
-    CUgraphNode node = to[i];
-    uint32_t *more = realloc(node->dependencies, ((size_t)node->dependency_count + 1) * sizeof *more);
-    if (!more) {
-      result = CUDA_ERROR_OUT_OF_MEMORY;
-      break;
-    }
-    node->dependencies = more;
-    more[node->dependency_count++] = from[i]->index;
-  }
-  vgx_sim_unlock();
-  return result;
-}
-
 CUresult vgx_sim_graph_add(CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies, size_t count,
                            uint32_t type, CUcontext ctx, struct vgx_sim_op *op) {
   struct vgx_sim_work *work = NULL;
   if (op && !(work = vgx_sim_work_create(ctx, op)))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = made && vgx_sim_is_graph(graph) && count <= DEPENDENCIES_MAX && (dependencies || count == 0)
+  CUresult result = made && vgx_sim_is_graph(graph) && count <= VGX_SIM_DEPENDENCIES_MAX && (dependencies || count == 0)
                         ? CUDA_SUCCESS
                         : CUDA_ERROR_INVALID_VALUE;
   uint32_t *indices = result == CUDA_SUCCESS ? malloc((count + 1) * sizeof *indices) : NULL;

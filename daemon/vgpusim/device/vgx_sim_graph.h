@@ -18,6 +18,7 @@ enum vgx_sim_node_type { /* CUgraphNodeType */
 };
 
 /* Nodes of a graph and of those inside it: adding a graph to itself doubles it. */
+#define VGX_SIM_DEPENDENCIES_MAX (1u << 20) /* of one node */
 #define VGX_SIM_GRAPH_NODES_MAX (1u << 20)
 
 struct vgx_sim_work {
@@ -38,6 +39,7 @@ struct CUgraphNode_st {
   CUgraph *bodies;           /* of a conditional node */
   uint32_t body_count;
   uint32_t *dependencies; /* indices */
+  CUgraphEdgeData *edges; /* the data of each */
   uint32_t dependency_count;
   bool captured; /* by a stream that must be joined before the capture ends */
 };

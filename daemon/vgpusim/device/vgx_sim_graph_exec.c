@@ -4,6 +4,7 @@
  * Locking: the runtime lock; `launch_order` is taken before it, so that launches of one graph are queued in the order
  * in which they wait for each other. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "vgx_sim_graph_exec.h"
 
@@ -37,11 +38,13 @@ void vgx_sim_plan_unref(struct vgx_sim_plan *plan) {
   free(plan);
 }
 
-/* A hash of a node's dependencies that does not depend on their order; `at` gives each node's step. */
+/* A hash of a node's dependencies and their data that does not depend on their order; `at` gives each node's step. */
 static uint64_t place_of(CUgraphNode node, const uint32_t *at) {
   uint64_t sum = node->dependency_count;
   for (uint32_t k = 0; k < node->dependency_count; k++) {
-    uint64_t x = (uint64_t)at[node->dependencies[k]] + 0x9e3779b97f4a7c15u;
+    uint64_t data;
+    memcpy(&data, &node->edges[k], sizeof data);
+    uint64_t x = ((uint64_t)at[node->dependencies[k]] ^ data << 32) + 0x9e3779b97f4a7c15u;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     x = (x ^ x >> 27) * 0x94d049bb133111ebu;
     sum += x ^ x >> 31;
