@@ -30,6 +30,7 @@ CDEF = """
 /* executor */
 struct vgx_backend;
 struct vgw_ledger;
+struct vgx_turns;
 #define VGX_FEATURE_PINNED_FD ...
 #define VGX_FEATURE_RING ...
 #define VGX_FEATURE_REGION ...
@@ -56,6 +57,8 @@ struct vgx_serve_options {
   uint64_t calls_per_s;
 };
 struct vgw_ledger *vgx_ledger_map(int fd, uint32_t row);
+struct vgx_turns *vgx_turns_map(int fd);
+void vgx_gate_set(struct vgx_turns *turns, uint32_t tenant, uint32_t row);
 int vgx_serve(int fd, const struct vgx_serve_options *options);
 void vgx_image_cache_set(int fd);
 void vgx_meter_set(int fd);
@@ -141,12 +144,14 @@ int32_t vgx_py_params_param(uint64_t, const char *, uint64_t, uint64_t *, uint64
 SOURCE = """
 #include <stdlib.h>
 #include "vgx_cuda_params.h"
+#include "vgx_gate.h"
 #include "vgx_ipc.h"
 #include "vgx_serve.h"
 #include "vgx_sim.h"
 #include "vgx_sim_context.h"
 #include "vgx_sim_count.h"
 #include "vgx_sim_watch.h"
+#include "vgx_turn.h"
 
 void vgx_sim_log(const char *format, ...);
 

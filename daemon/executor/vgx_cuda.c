@@ -249,6 +249,7 @@ const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why) {
   vgx_cuda_ipc_resolve(library, &backend);
   vgx_cuda_activity_resolve(library, &backend);
   backend.name = "cuda";
+  backend.current_device = (__typeof__(backend.current_device))dlsym(library, "cuCtxGetDevice");
   backend.has_words = backend.cuStreamWriteValue32_v2 && backend.cuStreamWaitValue32_v2;
   backend.load_module = load_module;
   backend.set_reason = set_reason;

@@ -1,5 +1,6 @@
 /* Executing one record: look up what it names, enter its context, dispatch, answer. */
 #include "vgx_execute.h"
+#include "vgx_gate.h"
 #include "vgx_meter.h"
 #include "vgx_quota.h"
 
@@ -24,8 +25,13 @@ static CUresult run_operation(struct executor_thread *t, uint32_t context_id, st
   CUresult result = vgx_record_ref(t, op, context_id, fixed, &context, objects);
   if (result == CUDA_SUCCESS && context)
     result = enter_context(t, context_id, context);
-  if (result == CUDA_SUCCESS)
+  if (result == CUDA_SUCCESS && op->flags & VGX_SUBMITS && vgx_gate_turns) {
+    struct vgx_entry entry = vgx_gate_enter(t, op, fixed, objects);
     result = op->dispatch(t->s, fixed, objects, in, out);
+    vgx_gate_leave(t, &entry, result);
+  } else if (result == CUDA_SUCCESS) {
+    result = op->dispatch(t->s, fixed, objects, in, out);
+  }
   vgx_record_unref(t);
   return result;
 }

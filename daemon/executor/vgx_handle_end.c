@@ -2,6 +2,7 @@
 #include <time.h>
 
 #include "vgw_clock.h"
+#include "vgx_gate.h"
 #include "vgx_quota.h"
 #include "vgx_session.h"
 
@@ -123,6 +124,8 @@ CUresult vgx_handle_end(struct vgx_session *s, enum vgw_kind kind, uint32_t id, 
   pthread_mutex_unlock(&s->table_lock);
   if (result == CUDA_ERROR_ILLEGAL_STATE)
     vgx_handle_ended(s, kind, id, false);
+  if (result == CUDA_SUCCESS && kind == VGW_KIND_CONTEXT)
+    vgx_gate_clear();
   return result;
 }
 

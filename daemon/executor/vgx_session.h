@@ -167,6 +167,7 @@ enum {
   VGX_NOT_IN_RING = 8,
   VGX_DATA = 16,    /* no check depends on its variable part, which may stay where the client can overwrite it */
   VGX_AWAITED = 32, /* the client continues when it sees the effect, without a reply */
+  VGX_SUBMITS = 64, /* leaves work for the device's processors, which waits for its tenant's turn */
 };
 
 struct vgx_operation {

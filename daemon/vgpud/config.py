@@ -25,6 +25,7 @@ from .endpoint import (
 from .worker.user_ids import format_ids, parse_ids
 
 _CONFIG_NBYTES = 1024 * 1024
+WEIGHT_DEFAULT = 100  # a tenant's, among those that are busy; also the kernel's default of cpu.weight
 RANGE_NBYTES_MIN = 24 << 20  # a ring takes 10 MiB, and half a range is for pinned memory
 _SPIN_US, _FEW_PROCESSORS = 50, 2
 _KEY = re.compile(r"([a-z_]+(?:\.[a-z_0-9]+)*): ")
@@ -317,8 +318,6 @@ class Config(_Model):
                 raise ValueError(f"shares.{index}.name: two are called {share.name!r}")
             if self.backend == "cuda" and share.memory_mib is not None:
                 raise ValueError(f"shares.{index}.memory_mib: it can be enforced on simulated devices alone")
-            if self.backend == "cuda" and share.weight is not None:
-                raise ValueError(f"shares.{index}.weight: it can be enforced on simulated devices alone")
         uses = [("default_share", self.default_share)]
         uses += [(f"tokens.{index}.share", token.share) for index, token in enumerate(self.tokens)]
         uses += [(f"vm.{index}.share", vm.share) for index, vm in enumerate(self.vm)]
@@ -331,6 +330,11 @@ class Config(_Model):
     def share(self, name: str | None) -> ShareConfig | None:
         """The [[shares]] of that name."""
         return next((share for share in self.shares if share.name == name), None)
+
+    def weight(self, name: str | None) -> int:
+        """The weight of the tenants that have the [[shares]] of that name."""
+        share = self.share(name)
+        return WEIGHT_DEFAULT if share is None or share.weight is None else share.weight
 
     @field_validator("vm")
     @classmethod

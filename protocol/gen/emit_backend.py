@@ -57,6 +57,8 @@ struct vgx_backend {
    * where it lies from now on, in registered memory of its size. */
   CUresult (*managed_variable)(CUlibrary library, const char *name, uint64_t address, uint64_t *placed,
                                uint64_t *nbytes);
+  /* cuCtxGetDevice */
+  CUresult (*current_device)(CUdevice *device);
   /* Have the device's memory lie in the client's file (vgw_device_memory.h). The descriptor is the caller's. */
   CUresult (*device_file)(CUdevice device, int fd);
 """

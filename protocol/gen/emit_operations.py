@@ -31,6 +31,7 @@ def _entry_flags(f: Function) -> str:
         "VGX_NOT_IN_RING": f.channel is Channel.SOCKET,
         "VGX_DATA": any(p.data for p in f.sent),
         "VGX_AWAITED": f.awaited,
+        "VGX_SUBMITS": f.submits,
     }
     return " | ".join(flag for flag, holds in flags.items() if holds) or "0"
 

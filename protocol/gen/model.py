@@ -158,6 +158,7 @@ class Function:
     descriptor: bool = False  # a file descriptor goes with the record
     in_place: bool = False  # so frequent that its part is serialised in place
     awaited: bool = False  # the client polls for its effect: the worker thread that executes it stays awake
+    submits: bool = False  # work for the device's processors: where tenants share a card by weight, it waits for a turn
     ordered_by_all: bool = False  # ordered with every call of every thread, whatever objects it names
     unsafe: bool = False  # refused while a capture forbids potentially unsafe calls
     answers: tuple[tuple[str, str], ...] = ()  # C conditions, and what the client answers if they hold

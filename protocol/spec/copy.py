@@ -65,6 +65,7 @@ fn(
         "vgs_range_completes(dstDevice, srcDevice))",
     ),
     forms=["cuMemcpyDtoD_v2"],
+    submits=True,
     doc="Copy within device memory.",
 )
 fn(
@@ -220,5 +221,6 @@ for bits, scalar in ((8, U8), (16, U16), (32, U32)):
             waits="fill->unknown",
             client_after="if (sync && fill->host) result = vgs_wait_stream(hStream_id)",
             forms=[f"cuMemsetD{dimensions}{bits}_v2"],
+            submits=True,
             doc=f"Fill {'a rectangle ' if dimensions else ''}with a {bits}-bit value.",
         )

@@ -112,6 +112,7 @@ fn(
     # A graph that copies pageable memory has finished when this returns, as with NVIDIA's driver (580.159.04, seen on
     # an H200): the program may then change its memory without waiting.
     client_after="if (!captured && hGraphExec_object->works.pageable) result = vgs_wait_stream(hStream_id)",
+    submits=True,
     doc="Run a graph in stream order.",
 )
 fn(

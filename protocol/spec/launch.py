@@ -47,6 +47,7 @@ fn(
         bytes_in("params", "params_nbytes", cap=PARAMS_CAP),
     ],
     in_place=True,
+    submits=True,
     doc="Launch a kernel; kind says whether the object is a function or a kernel.",
 )
 fn(
@@ -69,6 +70,7 @@ fn(
         bytes_in("attrs", "attrs_nbytes", cap=72 * 64),
         bytes_in("params", "params_nbytes", cap=PARAMS_CAP),
     ],
+    submits=True,
     doc="With launch attributes (CUlaunchAttribute array; events inside are handle ids).",
 )
 fn(

@@ -57,6 +57,7 @@ def steps(libcuda: str, out: Path, rounds: int, samples: str) -> dict[str, tuple
         "shares": ("tests/gpu/shares.py", "--libcuda", libcuda, "--out", str(out / "shares.md")),
         "profiles": ("tests/gpu/profiles.py", "--libcuda", libcuda, "--out", str(out / "profiles")),
         "bench": (*bench, "--out", str(out), "--name", "bench"),
+        "weights": ("tests/bench/driver.py", "--rounds", "3", "--weights", "alone", "--libcuda", libcuda),
         "driver": ("tests/bench/driver.py", "--rounds", str(max(3, rounds - 2)), "--libcuda", libcuda),
     }
 

@@ -1,10 +1,10 @@
-"""What two tenants get of one card: inference alone, inference beside training, and two trainings.
+"""What tenants get of one card: inference alone, inference beside training, two trainings, eight trainings.
 
 `python tests/gpu/shares.py --out FILE` on a machine with a card and PyTorch. Inference is eight linear layers of 1024
 in half precision, begun every 2 ms; training is products of 4096 by 4096 in half precision without a pause, and its
-longest kernel is one product. Both run natively as two processes, and through vgpud as two tenants: in both cases the
-driver's own time slices divide the card, because vgpud supports weights for simulated devices alone. All processes stay
-alive, and windows of their work alternate; the figures are compared with what weights of 3 to 1 would give.
+longest kernel is one product. Three sides do that: processes under the card's own driver, tenants of a vgpud without
+weights (the driver's time slices divide the card in both), and tenants of a vgpud with weights of 3 to 1. All processes
+stay alive, and windows of their work alternate. `--rounds` and `--seconds` set how many and how long.
 `python tests/gpu/shares.py --work` is such a process: it prints a line of JSON for each line that it reads.
 """
 
@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "daemon"), str(ROOT / "guest")]
 
-WEIGHTS = {"inference": 300, "training": 100}
+WEIGHTS = [300] * 4 + [100] * 4  # of the tenants; the first is inference, the last is training
 PERIOD_S, LAYERS, WIDTH, SIZE, AT_ONCE = 0.002, 8, 1024, 4096, 8
 Row = dict[str, float]
 
@@ -147,13 +147,44 @@ def table(rows: dict[str, list[Row]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def config(folder: Path, backend: str, libcuda: str) -> str:
+def crowd(workers: list[Worker], seconds: float) -> list[float]:
+    """The part of all products that each gets when all train."""
+    got = [row["products_s"] for row in together([(worker, f"train {seconds}") for worker in workers])]
+    return [each / sum(got) for each in got]
+
+
+def crowds(parts: dict[str, list[list[float]]]) -> str:
+    """Lines of text: the median part of each tenant, and how far the worst is off its weight."""
+    lines = []
+    for side, rounds in parts.items():
+        got = [statistics.median(each) for each in zip(*rounds, strict=True)]
+        off = max(abs(each / (weight / sum(WEIGHTS)) - 1) for each, weight in zip(got, WEIGHTS, strict=True))
+        shown = ", ".join(f"{100 * each:.1f}" for each in got)
+        lines.append(f"\n{side}, {len(got)} trainings: {shown} % (weights {WEIGHTS}; at most {100 * off:.0f} % off)")
+    return "\n".join(lines) + "\n"
+
+
+def config(folder: Path, backend: str, libcuda: str, has_weights: bool) -> str:
     lines = [f"listen = ['unix:{folder}/s']", f"admin = '{folder}/admin.sock'", f"cache_dir = '{folder}/cache'"]
     lines += [f"backend = '{backend}'", f"libcuda = '{libcuda}'"]
-    for name, weight in WEIGHTS.items():
-        lines += ["[[shares]]", f"name = '{name}'", f"weight = {weight}" if backend == "simulator" else ""]
-        lines += ["[[tokens]]", f"name = '{name}'", f"value = 'token-of-{name:-<16}'", f"share = '{name}'"]
+    for number, weight in enumerate(WEIGHTS):
+        lines += ["[[shares]]", f"name = 's{number}'", f"weight = {weight}" if has_weights else ""]
+        lines += ["[[tokens]]", f"name = 't{number}'", f"value = '{token(number)}'", f"share = 's{number}'"]
     return "\n".join(lines) + "\n"
+
+
+def token(number: int) -> str:
+    return f"token-of-tenant-{number}"
+
+
+def start(folder: Path, options: argparse.Namespace, has_weights: bool) -> Any:
+    from tests.daemon.running import Running
+
+    folder.mkdir()
+    path = folder / "vgpud.toml"
+    path.touch(mode=0o600)
+    path.write_text(config(folder, options.backend, options.libcuda, has_weights))
+    return Running.start(path, folder, "log")
 
 
 def main() -> int:
@@ -162,7 +193,7 @@ def main() -> int:
     parser.add_argument("--libcuda", default="libcuda.so.1")
     parser.add_argument("--backend", default="cuda", help="with `simulator` only vgpud's side is measured")
     parser.add_argument("--python", default=sys.executable, help="with PyTorch")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each window (5)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each window (4)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
@@ -176,39 +207,43 @@ def compare(options: argparse.Namespace) -> int:
     """Measure and print."""
     from vgpud.bench.side import native, remote
 
-    from tests.daemon.running import Running
-
     with tempfile.TemporaryDirectory(prefix="vgpu-shares-") as name:
-        folder = Path(name)
-        path = folder / "vgpud.toml"
-        path.touch(mode=0o600)
-        path.write_text(config(folder, options.backend, options.libcuda))
-        running = Running.start(path, folder, "log")
+        kinds = {"tenants": False, "tenants with weights": True}
+        daemons = {side: start(Path(name) / str(i), options, kinds[side]) for i, side in enumerate(kinds)}
         try:
-            running.wait_ready()
+            for running in daemons.values():
+                running.wait_ready()
             environments: dict[str, list[dict[str, str]]] = {}
             if options.backend == "cuda":
-                environments["two processes"] = [native(options.libcuda).of_program()] * 2
-            tokens = [f"token-of-{tenant:-<16}" for tenant in WEIGHTS]
-            environments["two tenants"] = [remote("", f"unix:{folder}/s", token).of_program() for token in tokens]
+                environments["processes"] = [native(options.libcuda).of_program()] * len(WEIGHTS)
+            for side, running in daemons.items():
+                # All of them are needed only where all train.
+                numbers = range(len(WEIGHTS)) if kinds[side] else (0, len(WEIGHTS) - 1)
+                endpoint = str(running.endpoint)
+                environments[side] = [remote("", endpoint, token(number)).of_program() for number in numbers]
             sides = {side: [Worker(options.python, env) for env in envs] for side, envs in environments.items()}
             for workers in sides.values():
                 for worker in workers:
                     worker.read()
             rows: dict[str, list[Row]] = {side: [] for side in sides}
+            parts: dict[str, list[list[float]]] = {side: [] for side in sides if len(sides[side]) == len(WEIGHTS)}
             for _ in range(options.rounds):
-                for side, (first, second) in sides.items():
-                    rows[side].append(measure(first, second, options.seconds))
-            missing: Any = running.status()["isolation_missing"]
-            text = table(rows) + f"\nisolation_missing: {missing}\n"
+                for side, workers in sides.items():
+                    rows[side].append(measure(workers[0], workers[-1], options.seconds))
+                for side, of_side in parts.items():
+                    of_side.append(crowd(sides[side], options.seconds))
+                text = table(rows) + crowds(parts)
+                if options.out:
+                    options.out.write_text(text)
             for workers in sides.values():
                 for worker in workers:
                     worker.end()
         finally:
-            running.end()
+            for running in daemons.values():
+                running.end()
+                said = [line for line in running.log.splitlines() if " warning " in line or " error " in line]
+                print(*said[:20], sep="\n")
     print(text, end="")
-    if options.out:
-        options.out.write_text(text)
     return 0
 
 

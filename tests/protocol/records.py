@@ -25,7 +25,16 @@ WIDTHS = {"uint64_t": 8, "uint32_t": 4, "int32_t": 4, "float": 4}
 TEXT_NBYTES = 4096  # vgx_session.h
 
 
-EXECUTOR = ("vgx_session.c", "vgx_execute.c", "vgx_meter.c", "vgx_handle.c", "vgx_handle_end.c", "vgx_quota.c")
+EXECUTOR = (
+    "vgx_session.c",
+    "vgx_execute.c",
+    "vgx_meter.c",
+    "vgx_handle.c",
+    "vgx_handle_end.c",
+    "vgx_quota.c",
+    "vgx_gate.c",
+    "vgx_turn.c",
+)
 
 
 def compile_parts(api: Api, folder: Path) -> dict[str, Path]:

@@ -139,7 +139,8 @@ class AdminApi:
         usages = meters.tenants()
         tenants = _tenants(usages, sessions)
         refused = {tenant: usage.refused for tenant, usage in usages.items()}
-        page = Page(self._daemon.status()["metrics"], devices, sessions, meters.functions(), tenants, refused)
+        turns = {key: ns / 1e9 for key, ns in self._daemon.server.turns.used_ns().items()}
+        page = Page(self._daemon.status()["metrics"], devices, sessions, meters.functions(), tenants, refused, turns)
         return Response(text=page.text(), content_type=CONTENT_TYPE_LATEST)
 
     async def _watch(self) -> Response:

@@ -88,6 +88,7 @@ class Page:
     `snapshot`: of vgpud.metrics. `devices`: for each {uuid, name, memory_nbytes, used_nbytes (simulated only),
     in_service, gauges (of DCGM_GAUGES and DCGM_COUNTERS)}. `sessions`: what `GET /v1/sessions` lists. `functions`: by
     name. `tenants`: by tenant, the values of _OF_TENANT. `refused`: by tenant, the calls refused under each quota.
+    `turns`: by tenant and device, for how many seconds its sessions had the turn.
     """
 
     snapshot: dict[str, Any]
@@ -96,6 +97,7 @@ class Page:
     functions: dict[str, Function]
     tenants: dict[str, dict[str, float]]
     refused: dict[str, dict[str, int]] = field(default_factory=dict)
+    turns: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def text(self) -> bytes:
         """In Prometheus' format."""
@@ -178,7 +180,11 @@ class Page:
                 held[session["tenant"], str(index)] += nbytes
         for labels, nbytes in held.items():
             memory.add_metric(labels, nbytes)
-        return [*families.values(), memory, *self._of_quotas()]
+        text = "for which it had the turn on a card that others used, too, since its oldest session began"
+        turns = CounterMetricFamily("vgpu_tenant_turn_seconds", text, labels=["tenant", "gpu"])
+        for (tenant, device), seconds in sorted(self.turns.items()):
+            turns.add_metric([tenant, str(device)], seconds)
+        return [*families.values(), memory, turns, *self._of_quotas()]
 
     def _of_quotas(self) -> Iterable[Metric]:
         labels = ["tenant", "quota"]

@@ -19,6 +19,7 @@ from vgpud.tenancy.cache_folder import CacheFolders, open_shared
 from vgpud.tenancy.meter import Meters
 from vgpud.tenancy.peer import open_peer_pidfd
 from vgpud.tenancy.tenant import Identified, Tenant
+from vgpud.tenancy.turns import Turns
 from vgpud.vm.region import Range
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class Handover:
         self._placement = placement
         self._folders = folders
         self._ledger = Ledger()
+        self.turns = Turns()
         self.meters = Meters()
         self._held: dict[int, _Held] = {}  # by session
 
@@ -162,6 +164,7 @@ class Handover:
                 lent.append(self._ledger)
                 assignment["desks"].append("ledger")
                 assignment["ledger_row"] = row
+                self._let_take_turns(row, session, config, assignment, lent, kept)
                 if session.memory_limit_nbytes is not None:
                     assignment["memory_limit_nbytes"] = session.memory_limit_nbytes
             elif session.memory_limit_nbytes is not None or session.quotas:
@@ -183,6 +186,27 @@ class Handover:
             raise
         sock.close()
         return worker, part
+
+    def _let_take_turns(
+        self,
+        row: int,
+        session: Session,
+        config: Config,
+        assignment: dict[str, Any],
+        lent: list[HasFileno],
+        kept: ExitStack,
+    ) -> None:
+        """Have a session's work on cards wait for its tenant's turns, if the configuration has weights."""
+        if config.backend != "cuda" or not any(share.weight for share in config.shares):
+            return
+        tenant = self.turns.take(row, session.tenant_name, config.weight(session.share))
+        if tenant is None:
+            session.log.warning("the session does not wait for turns: there are too many tenants")
+            return
+        kept.callback(self.turns.give_back, row)
+        lent.append(self.turns)
+        assignment["desks"].append("turns")
+        assignment["turns_tenant"] = tenant
 
     async def _assign(self, request: _Request) -> tuple[Worker, Path | None]:
         """Assign a session to a worker, and to another one if that has just died.
@@ -279,13 +303,16 @@ class Handover:
                 "group": None if held.group is None else str(held.group),
                 "part": None if held.part is None else [held.part.offset, held.part.nbytes],
             }
-        return {"ledger": ledger, "sessions": sessions, "meters": self.meters.dump()}
+        turns = self.turns.dump() | {"fd": outgoing.add(self.turns.fileno())}
+        return {"ledger": ledger, "turns": turns, "sessions": sessions, "meters": self.meters.dump()}
 
     def restore_sums(self, served: dict[str, Any], incoming: Incoming) -> None:
         """Continue with the counters and the ledger of the previous vgpud."""
         self.meters.restore(served["meters"])
         owners = {int(row): tenant for row, tenant in served["ledger"]["owners"].items()}
         self._ledger = Ledger(incoming.take(served["ledger"]["fd"]), owners)
+        if (turns := served.get("turns")) is not None:  # since 2026-11-29
+            self.turns = Turns.restore(incoming.take(turns["fd"]), turns)
 
     def restore(
         self,
@@ -319,6 +346,8 @@ class Handover:
         row, group = fields["ledger_row"], None if fields["group"] is None else Path(fields["group"])
         if row is not None:
             kept.callback(self._ledger.give_back, row)
+            if row in self.turns.rows:
+                kept.callback(self.turns.give_back, row)
         part = None if fields["part"] is None else Range(*fields["part"])
         if region is not None and part is not None and region.adopt(part):
             kept.callback(region.give_back, part)

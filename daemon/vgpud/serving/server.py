@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from vgpud.services.ipc_service import IpcService
     from vgpud.supervision.spawner import Process
     from vgpud.tenancy.meter import Meters
+    from vgpud.tenancy.turns import Turns
     from vgpud.vm.region import Region
 
     from .handover import Handover
@@ -152,6 +153,11 @@ class Server:
             return None
         limits = {"host_nbytes": self.config.limits.host_memory_nbytes} | session.quotas
         return {name: {"used": amount, "limit": limits.get(name)} for name, amount in used.items()}
+
+    @property
+    def turns(self) -> Turns:
+        """How tenants share cards."""
+        return self._handover.turns
 
     @property
     def meters(self) -> Meters:

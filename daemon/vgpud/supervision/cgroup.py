@@ -14,10 +14,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vgpud.config import WEIGHT_DEFAULT
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-WEIGHT_DEFAULT = 100
 _OURS = "vgpud"  # the group of vgpud itself
 _CONTROLLERS = ("cpu", "memory", "pids")
 _PIDS_MAX = 4096  # threads: a pool has 256 at most, the driver and each of the client's threads some more

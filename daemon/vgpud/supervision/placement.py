@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vgpud.config import WEIGHT_DEFAULT
 from vgpud.log import get_logger
 
 from .balance import Balance
-from .cgroup import WEIGHT_DEFAULT, CgroupError, Cgroups, nice_of
+from .cgroup import CgroupError, Cgroups, nice_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _PACKET_NBYTES = 192 * 1024
 _SEND_TIMEOUT_S = 5.0
-_FDS_MAX = 7  # of an assignment
+_FDS_MAX = 8  # of an assignment
 
 
 NO_LIMIT = 2**64 - 1
@@ -62,6 +62,8 @@ class Assignment:
     ledger_row: int = 0  # the session's row of the ledger
     memory_limit_nbytes: int = NO_LIMIT  # of each device, for all sessions of the tenant together
     cache_fd: int = -1  # the tenant's cache
+    turns_fd: int = -1  # by which tenants share cards (vgpud/tenancy/turns.py)
+    turns_tenant: int = 0  # the tenant's number there; the session's is `ledger_row`
     meter_fd: int = -1  # where the worker counts calls (vgpud/tenancy/meter.py)
     region_fd: int = -1  # memory shared with the client's machine
     region: tuple[int, int] | None = None  # the session's range of it: offset and bytes
