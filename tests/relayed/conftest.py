@@ -72,7 +72,7 @@ def relays(driver: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     started: list[Running] = []
 
     @cache
-    def start(shared_memory: bool) -> Relay:
+    def relay_of(shared_memory: bool) -> Relay:
         config = (
             f"backend = 'cuda'\nlibcuda = '{LIBRARIES}/libcuda.so.1'\nshared_memory = {str(shared_memory).lower()}\n"
             f"worker_command = {[sys.executable, str(WORKER), '--backend', 'cuda']!r}"
@@ -83,7 +83,7 @@ def relays(driver: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         env = merged({"VGPU_ENDPOINT": str(running.endpoint), "LD_LIBRARY_PATH": str(LIBRARIES)})
         return Relay(env, shared_memory)
 
-    yield start
+    yield relay_of
     for running in started:
         running.end()
 

@@ -85,7 +85,7 @@ def test_r01_unimplemented_names_refuse() -> None:
             if entry.travel == "not implemented":
                 assert getattr(cuda, entry.name)(None, None, None, None) == 801, entry.name
                 count += 1
-        assert count > 100
+        assert count > 50
         """,
         DAEMON=str(ROOT / "daemon"),
     )
