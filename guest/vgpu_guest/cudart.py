@@ -31,6 +31,9 @@ def find_runtimes(program: str, environment: Mapping[str, str]) -> dict[str, Pat
     return find_libraries(program, environment, FOLDERS)
 
 
+_FOLDERS_OF_PYPI = "nvidia/*/lib"
+
+
 def find_libraries(
     program: str, environment: Mapping[str, str], sonames: Iterable[str], *, cached: bool = True
 ) -> dict[str, Path | None]:
@@ -59,15 +62,26 @@ def _library_path(environment: Mapping[str, str]) -> list[Path]:
     return [Path(entry) for entry in environment.get("LD_LIBRARY_PATH", "").replace(";", ":").split(":") if entry]
 
 
+def library_folders_beside(program: str, environment: Mapping[str, str], package: str) -> list[Path]:
+    """Library folders of NVIDIA's PyPI packages that are installed where the Python package is; empty if it is not."""
+    path = environment.get("PATH", os.defpath)
+    sites = _sites([shutil.which(program, path=path), resolve_program(program, path)], environment)
+    return [folder for site in sites if (site / package).is_dir() for folder in sorted(site.glob(_FOLDERS_OF_PYPI))]
+
+
 def _python_packages(programs: Iterable[str | Path | None], environment: Mapping[str, str]) -> Iterator[Path]:
     """Library folders of NVIDIA's PyPI packages: Python extensions find them by a RUNPATH or load them explicitly."""
+    for site in _sites(programs, environment):
+        yield from sorted(site.glob(_FOLDERS_OF_PYPI))
+
+
+def _sites(programs: Iterable[str | Path | None], environment: Mapping[str, str]) -> list[Path]:
     prefixes = dict.fromkeys(Path(program).parent.parent for program in programs if program is not None)
     sites = [site for prefix in prefixes for pattern in _SITES for site in prefix.glob(pattern)]
     if "HOME" in environment:
         sites += Path(environment["HOME"]).glob(".local/lib/python3*/site-packages")
     sites += [Path(entry) for entry in environment.get("PYTHONPATH", "").split(":") if entry]
-    for site in sites:
-        yield from sorted(site.glob("nvidia/*/lib"))
+    return sites
 
 
 def _first(soname: str, directories: Iterable[Path]) -> Path | None:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vgpu_guest.cudart import FOLDER, FOLDERS, find_runtimes
+from vgpu_guest.cudart import FOLDER, FOLDERS, find_runtimes, library_folders_beside
 from vgpu_guest.cupti import FOLDER as CUPTI_FOLDER
 from vgpu_guest.cupti import FOLDERS as CUPTI_FOLDERS
 from vgpu_guest.cupti import find_profilers
@@ -70,6 +70,7 @@ def give_libraries(environment: dict[str, str], program: str, endpoint: Endpoint
     _give_runtime(environment, program, libraries)
     _give_profiler(environment, program, libraries)
     _give_torch(environment, program, libraries)
+    _give_tensorflow(environment, program, libraries)
     _give_compilers(environment, program, endpoint, libraries)
 
 
@@ -153,6 +154,15 @@ def _give_torch(environment: dict[str, str], program: str, libraries: Libraries)
         environment["VGPU_TORCH"] = "0"  # disables a vgpu-torch in the program's Python, too
     if environment.get("VGPU_TORCH") != "0" and is_wanted(program, os.environ):
         put_on_path(environment, libraries.folder)
+
+
+def _give_tensorflow(environment: dict[str, str], program: str, libraries: Libraries) -> None:
+    """Add the folders of NVIDIA's libraries beside TensorFlow: its own search (2.21) leaves out nvidia/cusolver/lib,
+    and where it lacks a library it computes on the CPU."""
+    if folders := library_folders_beside(program, os.environ, "tensorflow"):
+        environment["LD_LIBRARY_PATH"] = ":".join([environment["LD_LIBRARY_PATH"], *map(str, folders)])
+        if _says(environment, libraries):
+            say(f"tensorflow finds NVIDIA's libraries in {folders[0].parent.parent}")
 
 
 def _give_compilers(environment: dict[str, str], program: str, endpoint: Endpoint | None, libraries: Libraries) -> None:

@@ -19,7 +19,8 @@ LINKED_SECTION = ".vgpu.ptx"
 # CuPy's own reductions are machine code: with CUPY_COMPILE_WITH_PTX alone, memory of sums keeps its old contents.
 REMEDY = (
     "rebuild with -gencode arch=compute_75,code=compute_75; "
-    "for CuPy set CUPY_COMPILE_WITH_PTX=1 and CUPY_ACCELERATORS= (empty)"
+    "for CuPy set CUPY_COMPILE_WITH_PTX=1 and CUPY_ACCELERATORS= (empty); "
+    "for numba, PyTorch, TensorFlow, Triton, JAX: vgpu run; for Warp: vgpu run --gpu forward-next"
 )
 
 INVALID_REMEDY = "pass PTX, a fatbin or a cubin, whole and as nvcc wrote it"

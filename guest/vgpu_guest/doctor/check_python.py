@@ -35,8 +35,9 @@ class Compiler:
     `variables` make the package emit PTX; `forward` does so for a device that compilers do not know. `run` and
     `run_forward` name variables that `vgpu run` sets to stand-ins beside vgpu's files, for the same purpose. If the
     files `installed` are absent, the package emits PTX. `in_front` is the library that `vgpu run` preloads before
-    NVIDIA's compiler. `source`: a program that contains this word makes the package emit PTX. `driver`: from this
-    driver version on, the package emits PTX for a device that compilers do not know.
+    NVIDIA's compiler. `source`: a program that contains this word makes the package emit PTX, in the versions
+    `source_until` (later Warps assemble their PTX themselves for a driver older than their toolkit). `driver`: from
+    this driver version on, the package emits PTX for a device that compilers do not know.
     """
 
     variables: tuple[tuple[str, str], ...] = ()
@@ -46,6 +47,7 @@ class Compiler:
     installed: str = ""
     in_front: str = ""
     source: str = ""
+    source_until: str = ""
     driver: int = 0
     advice: str = ""
 
@@ -58,13 +60,14 @@ _COMPILERS = {
         forward=(("NUMBA_FORCE_CUDA_CC", "8.9"),),
         installed="nvidia/*/lib/libnvJitLink.so*",
         in_front="libnvJitLink",
-        advice="VGPU run, which has nvJitLink make PTX; or an environment without it: PIP uninstall nvidia-nvjitlink",
+        advice="VGPU run -- COMMAND, which has nvJitLink make PTX; or, for an environment without it, "
+        "PIP uninstall nvidia-nvjitlink",
     ),
     "warp": Compiler(
         source="cuda_output",
+        source_until="warp_lang-1.10.*",
         driver=13050,
-        advice="a device under a newer driver (vgpu run --gpu forward-next), or before wp.init(): "
-        "wp.config.cuda_output = 'ptx'; wp.config.ptx_target_arch = 75",
+        advice="a device under a newer driver: VGPU run --gpu forward-next -- COMMAND",
     ),
     "triton": Compiler(run=("TRITON_PTXAS_PATH",), run_forward=("TRITON_PTXAS_PATH", "TRITON_DEFAULT_BACKEND")),
     "jax": Compiler(run=("CUDA_ROOT", "XLA_FLAGS"), run_forward=("CUDA_ROOT", "XLA_FLAGS")),
@@ -170,10 +173,15 @@ def _judge_compiler(
         return
     if compiler.installed and not ask(subject.place, _matches, found["sites"], compiler.installed):
         return
-    if compiler.source and found["script"] and ask(subject.place, _mentions, found["script"], compiler.source):
+    mentioned = compiler.source and found["script"] and ask(subject.place, _mentions, found["script"], compiler.source)
+    if mentioned and ask(subject.place, _matches, found["sites"], compiler.source_until):
         return
-    pip = f"{subject.program} -m pip"
-    advice = compiler.advice.replace("PIP", pip).replace("VGPU", mend.vgpu())
+    words = {
+        "PIP": f"{subject.program} -m pip",
+        "VGPU": mend.vgpu(),
+        "COMMAND": shlex.join([subject.program or "", *subject.arguments]),
+    }
+    advice = re.sub(r"\b(PIP|VGPU|COMMAND)\b", lambda found: words[found[1]], compiler.advice)
     diagnosis.add("machine-code-made", text, advice=advice)
 
 

@@ -219,7 +219,8 @@ def python(tmp_path: Path) -> Path:
         ("from numba import cuda", {}, "machine-code-made"),
         ("from numba import cuda", {"LD_PRELOAD": str(LIB / "compiler/libnvJitLink.so.13")}, "ok"),
         ("import warp as wp\nwp.init()", {}, "machine-code-made"),
-        ("import warp as wp\nwp.config.cuda_output = 'ptx'", {}, "ok"),
+        ("import warp as wp\nwp.config.cuda_output = 'ptx'", {}, "machine-code-made"),
+        ("import warp as wp  # 1.10\nwp.config.cuda_output = 'ptx'", {}, "ok"),
         ("import helper", {}, "machine-code-made"),
     ],
 )
@@ -229,11 +230,15 @@ def test_GD8_a_python_programs_packages(
     script = python.parent.parent.parent / "work/program.py"
     script.parent.mkdir()
     script.write_text(source + "\n")
+    if "1.10" in source:
+        (python.parent.parent / "lib/python3.11/site-packages/warp_lang-1.10.1.dist-info").mkdir()
     (script.parent / "helper.py").write_text("import cupy\n")
     environment = {"LD_LIBRARY_PATH": str(LIB), "VGPU_ENDPOINT": unix, **variables}
     told = doctor("--", python, script, env=environment)
     assert told.verdict == verdict, told.everything
     assert doctor("--", python, "-m", "program", env=environment, cwd=script.parent).verdict == verdict
+    if verdict != "ok" and not told.answer["mend"]:
+        assert told.answer["advice"].partition(" -- ")[2].startswith(f"{python} {script}"), told.everything
     if not variables and source.startswith("import cupy"):
         assert told.answer["mend"] == "export CUPY_COMPILE_WITH_PTX=1 CUPY_ACCELERATORS="
 
@@ -331,7 +336,7 @@ def test_GD8_warp_looks_at_the_drivers_version(
     environment = {"LD_LIBRARY_PATH": str(LIB), "VGPU_ENDPOINT": request.getfixturevalue(device)}
     told = doctor("--", python, script, env=environment)
     assert told.verdict == verdict, told.everything
-    assert ("--gpu forward-next" in told.answer["advice"]) == (verdict != "ok")
+    assert (f"vgpu run --gpu forward-next -- {python} {script}" in told.answer["advice"]) == (verdict != "ok")
 
 
 @pytest.mark.client
