@@ -37,8 +37,6 @@ def test_installs(name: str) -> None:
 def test_framework(vgpu_run: Run, tmp_path: Path, name: str) -> None:
     python = environment(*REQUIREMENTS[name]) / "bin/python"
     own = {"TRITON_CACHE_DIR": str(tmp_path / "triton"), "CUPY_CACHE_DIR": str(tmp_path / "cupy")}
-    if name == "tensorflow":  # TensorFlow's own search leaves out nvidia/cusolver/lib
-        own["LD_LIBRARY_PATH"] = ":".join(map(str, (python.parent.parent / SITE / "nvidia").glob("*/lib")))
     command = [python, PROGRAMS / f"with_{name}.py", *ARGUMENTS.get(name, ())]
     result = vgpu_run(command, gpu=GPU.get(name, "forward"), env=own, timeout_s=TIMEOUT_S)
     print(result.stdout)

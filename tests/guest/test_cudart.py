@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from vgpu_guest.cudart import FOLDERS, find_runtimes
 from vgpu_guest.libraries import LIBRARIES
+from vgpud.cli.guest_libraries import Libraries, give_libraries
 
 from tests.conftest import Run
 from tests.guest.elf_file import compile_c, compile_library
@@ -136,3 +137,19 @@ def test_run_gives_none_of_ours_if_told_so(vgpu_run: Run) -> None:
     file, said = which(vgpu_run, "--cudart", "theirs")
     assert not file.startswith(str(LIBRARIES))
     assert "libcudart.so.12 is not given by vgpu" in said
+
+
+@pytest.mark.parametrize("has_tensorflow", [True, False])
+def test_tensorflow_is_given_the_folders_that_its_own_search_leaves_out(tmp_path: Path, has_tensorflow: bool) -> None:
+    site = tmp_path / "venv/lib/python3.11/site-packages"
+    (site / "nvidia/cusolver/lib").mkdir(parents=True)
+    if has_tensorflow:
+        (site / "tensorflow").mkdir()
+    interpreter = tmp_path / "venv/bin/python"
+    interpreter.parent.mkdir()
+    interpreter.symlink_to(os.path.realpath(sys.executable))
+    environment = {"VGPU_ENDPOINT": f"unix:{tmp_path}/absent.sock", "LD_LIBRARY_PATH": "/own"}
+    give_libraries(environment, str(interpreter), None, Libraries())
+    entries = environment["LD_LIBRARY_PATH"].split(":")
+    assert entries[0] == str(LIBRARIES)
+    assert (entries[-1] == str(site / "nvidia/cusolver/lib")) == has_tensorflow

@@ -176,12 +176,12 @@ def _judge_compiler(
     mentioned = compiler.source and found["script"] and ask(subject.place, _mentions, found["script"], compiler.source)
     if mentioned and ask(subject.place, _matches, found["sites"], compiler.source_until):
         return
-    words = {
+    parts = {
         "PIP": f"{subject.program} -m pip",
         "VGPU": mend.vgpu(),
         "COMMAND": shlex.join([subject.program or "", *subject.arguments]),
     }
-    advice = re.sub(r"\b(PIP|VGPU|COMMAND)\b", lambda found: words[found[1]], compiler.advice)
+    advice = re.sub(r"\b(PIP|VGPU|COMMAND)\b", lambda word: parts[word[1]], compiler.advice)
     diagnosis.add("machine-code-made", text, advice=advice)
 
 
