@@ -109,7 +109,7 @@ def test_the_remedy_cures(endpoint: str, tmp_path: Path, name: str) -> None:
     told = shell(f"vgpu doctor -- {plain}").stdout
     assert re.match("machine-code-made|no-device-code|device-file-missing", told), told
     mend = re.search(r"^ *mend: (.*)$", told, re.MULTILINE)
-    run = re.search(r"^ *next: .*?(\S*vgpu run .*? -- .*?)(, which .*)?$", told, re.MULTILINE)
+    run = re.search(r"^ *next: .*?((?:env -u \S+ )?\S*vgpu run (?:-.* )?-- .*?)(, which .*)?$", told, re.MULTILINE)
     assert mend or run, told
     done = shell(f"{mend[1]}\n{plain}" if mend else run[1] if run else "")
     assert done.returncode == 0, f"{told}\n{done.stderr[-3000:]}"

@@ -67,7 +67,7 @@ _COMPILERS = {
         source="cuda_output",
         source_until="warp_lang-1.10.*",
         driver=13050,
-        advice="a device under a newer driver: VGPU run --gpu forward-next -- COMMAND",
+        advice="a device under a newer driver: env -u VGPU_ENDPOINT VGPU run --gpu forward-next -- COMMAND",
     ),
     "triton": Compiler(run=("TRITON_PTXAS_PATH",), run_forward=("TRITON_PTXAS_PATH", "TRITON_DEFAULT_BACKEND")),
     "jax": Compiler(run=("CUDA_ROOT", "XLA_FLAGS"), run_forward=("CUDA_ROOT", "XLA_FLAGS")),
