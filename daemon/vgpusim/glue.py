@@ -84,7 +84,7 @@ class Glue:
     def load_image(self, device: int, data: Any, nbytes: int, out: Any, kernel_count: Any, variable_count: Any) -> int:
         """Parse an image for a device."""
         capability = self._capability(device)
-        with progress.reported(f"reading an image of {nbytes >> 20} MiB"):
+        with progress.reported(f"reading an image of {-(-nbytes // 1024)} KiB"):
             text = self._text(bytes(self._ffi.buffer(data, nbytes)), capability)
         made = _Image(text, capability, self._devices[device])
         with self._lock:

@@ -35,17 +35,22 @@ def reported(what: str, after_s: float | None = None) -> Iterator[None]:
 
 
 def _watch(over: _thread.LockType, after_s: float, what: str) -> None:
-    if not over.acquire(timeout=after_s):
-        _say(what)
+    while not over.acquire(timeout=after_s):
+        after_s = _say(what)
+        if not after_s:
+            return
 
 
-def _say(what: str) -> None:
+def _say(what: str) -> float:
+    """Returns 0, or how many seconds after the last line this one may follow it."""
     global _last_at
     with _lock:
-        if time.monotonic() - _last_at < _PAUSE_S:
-            return
-        _last_at = time.monotonic()
+        now = time.monotonic()
+        if now - _last_at < _PAUSE_S:
+            return _last_at + _PAUSE_S - now
+        _last_at = now
     line = demangle.text(what).encode(errors="replace")[:_LINE_NBYTES]
     os.write(2, b"<6>%s\n" % line)
     if tell is not None:
         tell(line)
+    return 0.0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
 
 def _open_standard_streams() -> None:
@@ -50,7 +50,7 @@ class LazyGroup(click.Group):
             finally:
                 sys.stdout.flush()
         except OSError as error:
-            if error.errno not in _UNWRITABLE:
+            if error.errno not in UNWRITABLE:
                 raise
             with contextlib.suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard the output that is still buffered

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
+from vgpu_guest.lazy_group import UNWRITABLE
 
 from ..endpoint import runtime_directory
 from .fail import fail
@@ -106,6 +107,8 @@ def admin_command(function: Callable[..., None]) -> Callable[..., None]:
         except AdminError as error:
             fail(str(error), ExitStatus.FAILURE)
         except (OSError, ValueError, http.client.HTTPException) as error:
+            if isinstance(error, OSError) and error.errno in UNWRITABLE:
+                raise  # standard output, not the socket
             fail(f"{admin}: {getattr(error, 'strerror', None) or 'no answer came'}", ExitStatus.UNAVAILABLE)
 
     return wrapped

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from click.testing import CliRunner
 from vgpu_guest.exit_status import MEANINGS, ExitStatus
 from vgpud.cli.main import vgpu
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, VGPU
+from tests.daemon.running import ENVIRONMENT, Running
 
 ARGUMENTS = {  # what a command needs besides, to get as far as the connection
     "run": ["--", "/bin/true"],
@@ -102,6 +104,13 @@ def test_wrong_use_is_2(command: str) -> None:
     result = CliRunner().invoke(vgpu, [*command.split(), "--no-such-option"])
     assert result.exit_code == ExitStatus.USAGE
     assert "No such option" in result.output
+
+
+def test_a_full_disk_is_not_the_sockets_fault(shared: Running) -> None:
+    with open("/dev/full", "w") as full:
+        command = [*VGPU, "ps", "--admin", str(shared.admin_path)]
+        done = subprocess.run(command, env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (74, "vgpu: standard output: No space left on device\n")
 
 
 def test_the_documents_have_the_table() -> None:
