@@ -48,6 +48,18 @@ async def test_AT11_silent_connections_of_five_clients_keep_nobody_out(tasks):
 
 
 @pytest.mark.asyncio
+async def test_AT11_control_first_come_first_served_keeps_the_bystander_out(tasks, monkeypatch):
+    monkeypatch.setattr(
+        PendingConnections, "make_room", lambda self, _key, limits: self.count < limits.pending_connections
+    )
+    pending = PendingConnections()
+    for _ in range(6):
+        for attacker in "abcde":
+            connect(pending, attacker, tasks)
+    assert not connect(pending, "bystander", tasks)
+
+
+@pytest.mark.asyncio
 async def test_the_oldest_connection_of_the_client_with_most_makes_room(tasks):
     pending = PendingConnections()
     for key in ("few", *["many"] * 6, *["some"] * 5, *["more"] * 4):
