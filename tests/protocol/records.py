@@ -176,6 +176,7 @@ SIZES = {
     "CUmemDecompressParams": 64,
 }
 HANDLE_AT = {"CUarrayMapInfo": 8}  # structs with the handle of an object that must exist: its offset in bytes
+OPTIONAL_AT = {"CUarrayMapInfo": 64}  # and of one that may be missing
 
 
 def element_nbytes(what: str) -> int:
@@ -292,6 +293,9 @@ def _part_cases(record: Record, right: Case, case: Any) -> Iterator[Case]:
                 (1 << 32, VIOLATION),
             ):
                 yield case(f"{name} with {wrong}", parts={name: _elements(what, wrong)}, expected=(expected,))
+            odd, at = bytearray(_elements(what, LIVE)), OPTIONAL_AT[what]
+            odd[at : at + 8] = (1 << 32).to_bytes(8, "little")
+            yield case(f"{name} with a wide handle", parts={name: bytes(odd)}, expected=(VIOLATION,))
         if what in KINDS:
             for wrong, expected in (
                 (0, INVALID_VALUE),
