@@ -11,6 +11,8 @@ step failed; the other steps run nevertheless. `--part 0.01` runs a short form o
     starts    300 programs that start at once
     idle      1,000 idle sessions, and the memory of each worker
     flood     a bystander's pings before, while and after 100 sessions ask without a pause
+    kernels   the simulator's kernels against C, on two processors: tests/bench/kernels.py; needs --programs
+    slowdown  how much slower the sanitizer's tools make them: tests/sanitizer/slowdown.py; needs --programs
     records   50,000,000 hostile records in process, under sanitizers, within --seconds
 """
 
@@ -30,7 +32,7 @@ from tests.gpu.run import build, describe, fetch, run_steps  # noqa: E402
 BUILD = (("-m", "protocol.gen"), ("shim/build.py",), ("daemon/executor/build_ffi.py",))
 
 
-def steps(part: float, jobs: int, seconds: float) -> dict[str, tuple[str, ...]]:
+def steps(part: float, jobs: int, seconds: float, programs: Path | None) -> dict[str, tuple[str, ...]]:
     """Each step's name and Python arguments."""
 
     def some(count: int) -> str:
@@ -38,7 +40,14 @@ def steps(part: float, jobs: int, seconds: float) -> dict[str, tuple[str, ...]]:
 
     at_once = ("--jobs", str(jobs))
     search = ("-m", "tests.fuzz.in_process", str(seconds))
-    return {
+    two = ("--processors", "2")
+    speed: dict[str, tuple[str, ...]] = {}
+    if programs:
+        speed = {
+            "kernels": ("tests/bench/kernels.py", "--programs", str(programs.resolve()), *two),
+            "slowdown": ("-m", "tests.sanitizer.slowdown", "--program", str(programs.resolve() / "kernels"), *two),
+        }
+    return speed | {
         "starts": ("tests/bench/walls.py", "starts", some(300)),
         "idle": ("tests/bench/walls.py", "idle", some(1000)),
         "flood": ("tests/bench/walls.py", "flood", some(100)),
@@ -60,14 +69,19 @@ def main() -> int:
     parser.add_argument("--part", type=float, default=1.0, help="of the counts (1)")
     parser.add_argument("--seconds", type=float, default=480.0, help="that live and records may take (480)")
     parser.add_argument("--limit-s", type=int, default=3600, help="seconds that a step may take (3600)")
+    parser.add_argument(
+        "--programs", type=Path, metavar="DIR", help="what `tests/bench/kernels.py --build DIR` compiled"
+    )
     parser.add_argument("--commit", default="", help="of this tree, where it is a copy without .git")
-    parser.add_argument("--only", nargs="+", metavar="STEP", help="some of: starts idle flood live chaos kills records")
+    parser.add_argument(
+        "--only", nargs="+", metavar="STEP", help="some of: kernels slowdown starts idle flood live chaos kills records"
+    )
     options = parser.parse_args()
     if options.fetch:
         return fetch(options.fetch, options.python_version, left_out=())
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    chosen = steps(options.part, options.jobs, options.seconds)
+    chosen = steps(options.part, options.jobs, options.seconds, options.programs)
     if unknown := set(options.only or ()) - set(chosen):
         parser.error(f"no such step: {' '.join(sorted(unknown))}")
     (out / "machine.txt").write_text(describe(sys.executable, options.commit))

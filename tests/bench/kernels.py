@@ -2,8 +2,13 @@
 like Rodinia's against OpenMP, and Thrust's radix sort against std::sort.
 
 The two sides take turns, so that both see the same machine load. Medians of `TURNS` runs. (Driver calls: `vgpu bench`.)
+Matrix products are compared with NumPy's f32 (OpenBLAS) on the same processors.
+
+`--build DIR` only compiles the CUDA programs; `--programs DIR` takes them from there, on a machine without this
+project's CUDA packages. `--processors 2` measures on two of the machine's processors.
 """
 
+import argparse
 import os
 import platform
 import shutil
@@ -12,57 +17,45 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests/bench"
 BUILT = ROOT / "build/bench"
-BIN = Path(sys.executable).parent
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "daemon")]
+
+from vgpud.cli.private_daemon import PrivateDaemon  # noqa: E402
 
 from tests.programs.toolchain import PTX, cuda13  # noqa: E402
 
 TURNS = 5
-START_TIMEOUT_S = 10.0
 RUN_TIMEOUT_S = 120.0
 SPARE_WORKER_S = 1.5  # time in which vgpud starts a new spare worker
 CC = ["gcc", "-Wall", "-Wextra", "-O3", "-march=native", "-fopenmp"]
+CUDA_PROGRAMS = ("kernels", "rodinia", "sort", "products")
+N = 1024  # products.cu
 PAIRS = (("kernels", "loops"), ("rodinia", "rodinia_loops"))  # the program for the device, and its C counterpart
 
 
 def build() -> None:
     """Compile the loops and the kernels."""
+    build_loops()
+    build_cuda(BUILT)
+
+
+def build_loops() -> None:
     BUILT.mkdir(parents=True, exist_ok=True)
     for source, program in (("loops", "loops"), ("rodinia", "rodinia_loops")):
         subprocess.run([*CC, "-o", BUILT / program, HERE / f"{source}.c", "-lm"], check=True)
+
+
+def build_cuda(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     cuda = cuda13()
     nvcc = [cuda.root / "bin/nvcc", "-std=c++17", "-O2", *PTX.options, f"-L{cuda.library_folder()}"]
     nvcc += [f"-I{cuda.root}/include", f"-I{cuda.root}/include/cccl", "-Wno-deprecated-gpu-targets"]
-    for program in ("kernels", "rodinia", "sort"):
-        subprocess.run([*nvcc, "-o", BUILT / program, HERE / f"{program}.cu"], check=True)
-
-
-@contextmanager
-def daemon(folder: Path) -> Iterator[str]:
-    """A vgpud with an empty cache; yields its endpoint."""
-    endpoint = f"unix:{folder}/vgpud.sock"
-    config = folder / "vgpud.toml"
-    config.write_text(
-        f'listen = ["{endpoint}"]\nadmin = ""\ngpus = "h100"\ncache_dir = "{folder}/cache"\n[log]\nlevel = "warning"\n'
-    )
-    process = subprocess.Popen([BIN / "vgpud", "--config", config])
-    try:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not (folder / "vgpud.sock").exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit("bench: vgpud did not start")
-            time.sleep(0.05)
-        yield endpoint
-    finally:
-        process.terminate()
-        process.wait(timeout=START_TIMEOUT_S)
+    for program in CUDA_PROGRAMS:
+        subprocess.run([*nvcc, "-o", folder / program, HERE / f"{program}.cu", "-ldl"], check=True)
 
 
 def run(program: str, endpoint: str | None = None) -> dict[str, list[float]]:
@@ -103,6 +96,31 @@ def bench_kernels(endpoint: str) -> None:
     print(f"{'copy_bytes against copy_wide':<44}{ratios['copy_bytes'] / ratios['copy_wide']:>9.2f}")
 
 
+def bench_products(endpoint: str) -> None:
+    """Products of 1024^3: wmma in f16 and cuBLAS in f32 against NumPy in f32."""
+    try:
+        import numpy as np
+    except ImportError:
+        print("products: left out: no NumPy")
+        return
+    for folder in sys.path:  # cuBLAS of a Python package
+        for library in sorted(Path(folder or ".").glob("nvidia/*/lib/libcublas.so.1[23]")):
+            os.environ.setdefault("BENCH_CUBLAS", str(library))
+    first = run("products", endpoint)
+    turns: list[dict[str, list[float]]] = []
+    numpy_s: list[float] = []
+    ones = np.ones((N, N), np.float32)
+    for _ in range(TURNS):
+        turns.append(run("products", endpoint))
+        for _ in range(3):
+            begin = time.perf_counter()
+            ones @ ones
+            numpy_s.append(time.perf_counter() - begin)
+    for name in first:
+        simulated, cached = (statistics.median(turn[name][i] for turn in turns) for i in (0, 1))
+        row(f"{name} (NumPy)", simulated, statistics.median(numpy_s), first[name][1], cached)
+
+
 def row(name: str, simulated_s: float, loops_s: float, first_s: float, cached_s: float) -> float:
     """Print a row; returns the ratio."""
     ratio = simulated_s / loops_s
@@ -119,22 +137,37 @@ def check_sums(name: str, *measured: list[float]) -> None:
 
 
 def main() -> None:
-    build()
-    folder = Path(tempfile.mkdtemp(prefix="vgpu-bench-"))
-    try:
-        cpuinfo = Path("/proc/cpuinfo").read_text()
-        model = next(
-            (line.split(":", 1)[1].strip() for line in cpuinfo.splitlines() if line.startswith("model name")),
-            platform.machine(),
-        )
-        print(
-            f"{time.strftime('%Y-%m-%d %H:%M')}, {model}, {len(os.sched_getaffinity(0))} CPUs, "
-            f"load {os.getloadavg()[0]:.1f} before, medians of {TURNS} runs"
-        )
-        with daemon(folder) as endpoint:
-            bench_kernels(endpoint)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, metavar="DIR", help="compile the CUDA programs into DIR, and that is all")
+    parser.add_argument("--programs", type=Path, metavar="DIR", help="the CUDA programs that --build has compiled")
+    parser.add_argument("--processors", type=int, help="how many to use (all)")
+    options = parser.parse_args()
+    if options.build:
+        build_cuda(options.build)
+        return
+    if options.processors:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.processors])
+    build_loops()
+    if options.programs:
+        for program in CUDA_PROGRAMS:
+            shutil.copy(options.programs / program, BUILT)
+    else:
+        build_cuda(BUILT)
+    cpuinfo = Path("/proc/cpuinfo").read_text()
+    model = next(
+        (line.split(":", 1)[1].strip() for line in cpuinfo.splitlines() if line.startswith("model name")),
+        platform.machine(),
+    )
+    print(
+        f"{time.strftime('%Y-%m-%d %H:%M')}, {model}, {len(os.sched_getaffinity(0))} CPUs, "
+        f"load {os.getloadavg()[0]:.1f} before, medians of {TURNS} runs"
+    )
+    with tempfile.TemporaryDirectory(prefix="vgpu-bench-") as name:
+        config = Path(name) / "vgpud.toml"
+        config.write_text(f'cache_dir = "{name}/cache"\n[log]\nlevel = "warning"\n')
+        with PrivateDaemon("h100", config=config, log=Path(name) / "log") as private:
+            bench_kernels(str(private.endpoint))
+            bench_products(str(private.endpoint))
 
 
 if __name__ == "__main__":

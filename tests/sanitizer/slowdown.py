@@ -4,6 +4,7 @@ run and the tools take turns on the same machine."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import subprocess
@@ -26,7 +27,14 @@ SETTINGS = {"plain": "", "profile": "profile = true\n"}
 
 def main() -> None:
     """Print a row for each kernel."""
-    if not (kernels.BUILT / "kernels").exists():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--program", type=Path, help="tests/bench/kernels.cu, compiled elsewhere")
+    parser.add_argument("--processors", type=int, help="how many to use (all)")
+    options = parser.parse_args()
+    if options.processors:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.processors])
+    program = options.program or kernels.BUILT / "kernels"
+    if not program.exists():
         kernels.build()
     times: dict[str, dict[str, list[float]]] = {tool: {} for tool in TOOLS}
     with ExitStack() as stack:
@@ -39,9 +47,7 @@ def main() -> None:
         for _ in range(TURNS):
             for tool, endpoint in endpoints.items():
                 env = {**os.environ, "VGPU_ENDPOINT": str(endpoint), "LD_LIBRARY_PATH": f"{ROOT}/build/guest"}
-                done = subprocess.run(
-                    [kernels.BUILT / "kernels"], env=env, capture_output=True, text=True, timeout=600, check=True
-                )
+                done = subprocess.run([program], env=env, capture_output=True, text=True, timeout=600, check=True)
                 for line in done.stdout.splitlines():
                     name, seconds, *_ = line.split()
                     times[tool].setdefault(name, []).append(float(seconds))
