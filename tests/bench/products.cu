@@ -1,5 +1,5 @@
-// Matrix products of 1024^3 for the kernel benchmark: f16 by wmma, and f32 by cuBLAS if its library is found. Prints, for
-// each, the best time of several and that of the first call. kernels.py has NumPy's beside them.
+// Matrix products of 1024^3 for the kernel benchmark: f16 by wmma, and f32 by cuBLAS if its library is found. Prints,
+// for each, the best time of several and that of the first call. kernels.py has NumPy's beside them.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

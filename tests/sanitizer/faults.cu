@@ -275,6 +275,48 @@ __global__ void grid_wide(int *p, int *q) {
   q[blockIdx.x] = p[gridDim.x - 1 - blockIdx.x];
 }
 
+// Each thread has one byte of shared memory; without the barrier it reads one of another warp.
+__global__ void shared_bytes(int *out, bool right) {
+  __shared__ unsigned char s[128];
+  s[threadIdx.x] = 1;
+  s[threadIdx.x] += 1;
+  if (right)
+    __syncthreads();
+  out[threadIdx.x] = s[127 - threadIdx.x];
+}
+// A product of tiles: without the second barrier warps load the next tile while others still read this one.
+__global__ void tiles(const float *a, float *c, int n, bool right) {
+  __shared__ float left[16][16], top[16][16];
+  float sum = 0;
+  for (int start = 0; start < n; start += 16) {
+    left[threadIdx.y][threadIdx.x] = a[threadIdx.y * n + start + threadIdx.x];
+    top[threadIdx.y][threadIdx.x] = a[(start + threadIdx.y) * n + threadIdx.x];
+    __syncthreads();
+    for (int i = 0; i < 16; i++)
+      sum += left[threadIdx.y][i] * top[i][threadIdx.x];
+    if (right)
+      __syncthreads();
+  }
+  c[threadIdx.y * 16 + threadIdx.x] = sum;
+}
+// One half of the block hands words to the other by a barrier of its own, and takes them back by another one, or not.
+__global__ void handed_over(int *out, bool right) {
+  __shared__ int s[64];
+  for (int i = 0; i < 3; i++) {
+    if (threadIdx.x < 64) {
+      if (i && right)
+        asm volatile("barrier.sync 2, 128;" ::: "memory");
+      s[threadIdx.x] = i;
+      asm volatile("barrier.arrive 1, 128;" ::: "memory");
+    } else {
+      asm volatile("barrier.sync 1, 128;" ::: "memory");
+      out[threadIdx.x - 64] = s[threadIdx.x - 64];
+      if (right && i < 2)
+        asm volatile("barrier.arrive 2, 128;" ::: "memory");
+    }
+  }
+}
+
 /* ---- synccheck */
 __global__ void half_a_warp(int *p) {
   if (threadIdx.x < 16)
@@ -446,6 +488,14 @@ static const Case cases[] = {
      RUN(void *p; cudaMallocAsync(&p, 256, 0); cudaMemsetAsync(p, 0, 256, 0); store<<<1, 64>>>((int *)p, 0);
          cudaFreeAsync(p, 0))},
     {"ok-shared-set", "none", "", RUN(shared_set<<<1, 64>>>(device(256)))},
+    {"shared-bytes", "racecheck", "race", RUN(shared_bytes<<<1, 128>>>(device(512), false))},
+    {"ok-shared-bytes", "none", "", RUN(shared_bytes<<<1, 128>>>(device(512), true))},
+    {"tiles", "racecheck", "race",
+     RUN(tiles<<<1, dim3(16, 16)>>>((float *)device(4096), (float *)device(1024), 32, false))},
+    {"ok-tiles", "none", "",
+     RUN(tiles<<<1, dim3(16, 16)>>>((float *)device(4096), (float *)device(1024), 32, true))},
+    {"handed-over", "racecheck", "race", RUN(handed_over<<<1, 128>>>(device(256), false))},
+    {"ok-handed-over", "none", "", RUN(handed_over<<<1, 128>>>(device(256), true))},
     {"ok-reverse", "none", "", RUN(reverse<<<1, 256>>>(device(1024), true))},
     {"ok-reverse-again", "none", "", RUN(reverse_again<<<1, 256>>>(device(1024), true))},
     {"ok-same-value", "none", "", RUN(same_value<<<1, 64>>>(device(4)))},

@@ -14,7 +14,20 @@ SOME = {
     "memcheck": ["write-1-past", "pointer-in-memory", "after-free", "misaligned-8", "ok-store", "ok-heap"],
     "leakcheck": ["leak"],
     "initcheck": ["half-written", "shared-half", "ok-shared-set", "ok-free-later"],
-    "racecheck": ["reverse-again", "neighbour-blocks", "one-place-warp", "ok-last-block", "ok-grid-sync", "ok-flags"],
+    "racecheck": [
+        "shared-bytes",
+        "ok-shared-bytes",
+        "tiles",
+        "ok-tiles",
+        "handed-over",
+        "ok-handed-over",
+        "reverse-again",
+        "neighbour-blocks",
+        "one-place-warp",
+        "ok-last-block",
+        "ok-grid-sync",
+        "ok-flags",
+    ],
     "synccheck": ["half-a-warp", "wrong-count", "warp-mask", "ok-early-exit", "ok-whole-warps"],
 }
 

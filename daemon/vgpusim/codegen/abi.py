@@ -2,7 +2,7 @@
 
 tests/vgpusim/codegen/test_memory.py compares the two."""
 
-VERSION = 12
+VERSION = 13
 
 LAUNCH_PARAMS = 0
 LAUNCH_GRID = 32
@@ -44,6 +44,8 @@ SERVICE_OUTSIDE = 56
 SERVICE_ACCESS = 64
 SERVICE_SYNC = 72
 SERVICE_DEVICE_RUNTIME = 88
+SERVICE_ROW = 96
+SERVICE_GROUP = 104
 
 REACH_NBITS = 45  # kernels reach addresses whose bits from this one on are 1: vgx_sim_reach.h
 

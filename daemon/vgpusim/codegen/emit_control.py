@@ -236,6 +236,7 @@ class WarpFunction:
         e.current = mask
         e.bounds.clear()
         e.checked.clear()
+        e.announced.clear()
         if e.state.counted:
             emit_count.block(e, block)
         for ins in block.instructions:

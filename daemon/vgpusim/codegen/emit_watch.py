@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+
 from vgpusim.codegen import abi
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emitter import Emitter
+from vgpusim.codegen.lane_pattern import LANE_BITS, Pattern
 from vgpusim.codegen.lane_value import LANES, Value
 from vgpusim.ptx import ir
 
 _READ, _WRITE, _ATOMIC, _ACQUIRE, _RELEASE, _OBJECT = range(6)  # enum vgx_sim_access_kind
 WAIT, ARRIVE, RESUME, IN_WARP, FENCE = range(5)  # enum vgx_sim_sync
+_GROUP_MAX = 64
 _ORDERED = ("volatile", "relaxed", "acquire", "release", "mmio")
 _KINDS = {"read": _READ, "write": _WRITE, "atomic": _ATOMIC}
 
@@ -27,13 +32,111 @@ def _kind(ins: ir.Instruction, kind: str) -> int:
     return _ACQUIRE if ordered else _READ
 
 
-def _site(e: Emitter, ins: ir.Instruction, nbytes: int, align: int, kind: int, known: int = 0) -> str:
-    """A constant struct vgx_sim_site; returns its name."""
+_ROW = "{ i32, i32, i32, ptr }"
+_SITE = "{ ptr, ptr, i32, i32, i32, i32, [5 x i32], i32, i32, ptr, ptr, i32, i32, i8 }"
+Row = tuple[int, int, int, str]  # offset from lane 0's address, bytes, the first lane, its site or "null"
+
+
+def _site(
+    e: Emitter, ins: ir.Instruction, nbytes: int, align: int, kind: int, known: int = 0, pattern: Pattern | None = None,
+    rows: list[Row] | None = None,
+) -> str:  # fmt: skip
+    """A constant struct vgx_sim_site; returns its name. `rows`: of a group."""
     text, place = e.string(ins.text), e.string(ins.source or f"PTX line {ins.line}")
-    key = f"site.{text[1:]}.{place[1:]}.{nbytes}.{align}.{kind}.{known}"
-    fields = f"ptr {text}, ptr {place}, i32 {nbytes}, i32 {align}, i32 {kind}, i32 {known}"
-    e.helper(key, f"@{key} = private constant {{ ptr, ptr, i32, i32, i32, i32 }} {{ {fields} }}")
-    return f"@{key}"
+    steps, low, high, distinct, spans = (0,) * LANE_BITS, 0, 0, 0, []
+    if pattern is not None:
+        steps = tuple(step or 0 for step in pattern.steps)
+        offsets = pattern.offsets()
+        rows = rows or _rows(offsets, nbytes)
+        spans = _spans(rows)
+        low, high = min(row[0] for row in rows), max(row[0] + row[1] for row in rows) - nbytes
+        distinct = int(all(b - a >= nbytes for a, b in itertools.pairwise(sorted(offsets))))
+    listed, joined = _table(e, rows or []), _table(e, spans)
+    fields = f"ptr {text}, ptr {place}, i32 {nbytes}, i32 {align}, i32 {kind}, i32 {known}, [5 x i32] ["
+    fields += ", ".join(f"i32 {step}" for step in steps)
+    fields += f"], i32 {len(rows or [])}, i32 {len(spans)}, ptr {listed}, ptr {joined}, i32 {low}, i32 {high}"
+    return _constant(e, "site", f"{_SITE} {{ {fields}, i8 {distinct} }}")
+
+
+def _table(e: Emitter, rows: list[Row]) -> str:
+    if not rows:
+        return "null"
+    fields = ", ".join(f"{_ROW} {{ i32 {o}, i32 {n}, i32 {lane}, ptr {site} }}" for o, n, lane, site in rows)
+    return _constant(e, "rows", f"[{len(rows)} x {_ROW}] [ {fields} ]")
+
+
+def _constant(e: Emitter, what: str, text: str) -> str:
+    """A constant, one for each text; returns its name."""
+    name = f"{what}.{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"
+    e.helper(name, f"@{name} = private constant {text}")
+    return f"@{name}"
+
+
+def _rows(offsets: list[int], nbytes: int) -> list[Row]:
+    """Bytes without gaps that lanes access one after another."""
+    rows: list[Row] = []
+    following = -1
+    for lane, offset in enumerate(offsets):
+        if any(begin <= offset and offset + nbytes <= begin + size for begin, size, *_ in rows):
+            continue  # another lane has it, too
+        if rows and lane == following and offset == rows[-1][0] + rows[-1][1]:
+            rows[-1] = (rows[-1][0], rows[-1][1] + nbytes, rows[-1][2], rows[-1][3])
+        else:
+            rows.append((offset, nbytes, lane, "null"))
+        following = lane + 1
+    return rows
+
+
+def _spans(rows: list[Row]) -> list[Row]:
+    """The bytes of all rows, joined where they meet."""
+    spans: list[Row] = []
+    for begin, size, *_ in sorted(rows):
+        if spans and begin <= spans[-1][0] + spans[-1][1]:
+            first = spans[-1][0]
+            spans[-1] = (first, max(spans[-1][1], begin + size - first), 0, "null")
+        else:
+            spans.append((begin, size, 0, "null"))
+    return spans
+
+
+_GROUP_ENDS = ("atom", "red", "membar", "fence", "mbarrier", "bar", "barrier", "cp", "call", "wgmma", "griddepcontrol")
+
+
+def _group(e: Emitter, ins: ir.Instruction, at: Value, nbytes: int, align: int, known: int) -> str | None:
+    """Announce a load from shared memory and those that follow it in the block from the same register, without
+    anything between that orders warps. Returns the i1 that tells whether that was all there is to do, for each of
+    them."""
+    if id(ins) in e.announced:
+        return e.announced.pop(id(ins))
+    operand = ins.operands[1] if len(ins.operands) > 1 else None
+    if ins.opcode != "ld" or e.guard is not None or not isinstance(operand, ir.Address):
+        return None
+    rows: list[Row] = []
+    members: list[ir.Instruction] = []
+    instructions = e.graph.blocks[e.position].instructions
+    begin = next(i for i, each in enumerate(instructions) if each is ins)
+    for other in instructions[begin:]:
+        same = other.opcode == "ld" and other.guard is None and other.modifiers == ins.modifiers
+        place = other.operands[1] if same else None
+        if (
+            isinstance(place, ir.Address)
+            and place.base == operand.base
+            and type(other.operands[0]) is type(ins.operands[0])
+        ):
+            site = _site(e, other, nbytes, align, _READ, known, at.pattern)
+            distance = place.offset - operand.offset
+            rows += [(o + distance, n, lane, site) for o, n, lane, _ in _rows(at.pattern.offsets(), nbytes)]
+            members.append(other)
+        if other.opcode in _GROUP_ENDS or operand.base in ir.defined(other) or len(members) == _GROUP_MAX:
+            break
+    if len(members) < 2 or any(row[0] % align for row in rows):
+        return None
+    site = _site(e, ins, nbytes, align, _READ, known, at.pattern, rows)
+    done = e.v(e.service(abi.SERVICE_GROUP, "i32", ("ptr", "%thread"), ("ptr", site), ("i64", at.text),
+                         ("i32", e.mask_bits())))  # fmt: skip
+    done = e.v(f"icmp ne i32 {done}, 0")
+    e.announced.update((id(member), done) for member in members[1:])
+    return done
 
 
 def access(
@@ -43,20 +146,47 @@ def access(
     """Report the addresses that the acting lanes are about to access, unless known to be valid. `value`: what a store
     stores; `sizes`: each lane's bytes, in memory."""
     known = ins.line % abi.KNOWN_COUNT  # neighbouring lines differ
+    rowed = at.pattern.known and nbytes and all(distance % align == 0 for distance in at.pattern.offsets())
+    group = None
+    if rowed and space == "shared" and _kind(ins, kind) == _READ:
+        group = _group(e, ins, at, nbytes, align, known)
+    if group:
+        name = e.unique("group")
+        e.e(f"br i1 {group}, label %{name}.done, label %{name}.each")
+        e.label(f"{name}.each")
+        _announce(e, ins, at, nbytes, align, kind, mask, space, value, sizes)
+        e.e(f"br label %{name}.done")
+        e.label(f"{name}.done")
+    else:
+        _announce(e, ins, at, nbytes, align, kind, mask, space, value, sizes)
+
+
+def _announce(
+    e: Emitter, ins: ir.Instruction, at: Value, nbytes: int, align: int, kind: str, mask: str | None, space: str,
+    value: Value | None, sizes: str,
+) -> None:  # fmt: skip
+    known = ins.line % abi.KNOWN_COUNT
+    rowed = at.pattern.known and nbytes and all(distance % align == 0 for distance in at.pattern.offsets())
     if nbytes:
         name = e.unique("watch")
         is_known = _is_known(e, at, nbytes, align, space, mask or e.mask_bits(), known)
         e.e(f"br i1 {is_known}, label %{name}, label %{name}.ask")
         e.label(f"{name}.ask")
-    place = e.stack("watch.address", f"[{WARP} x i64]")
-    e.e(f"store {LANES.int(64)} {e.vector(at)}, ptr {place}, align 64")
     values = "null"
     if value is not None and value.nbits >= 8:
         values = e.stack(f"watch.value.{value.nbits}", f"[{WARP} x i{value.nbits}]")
         e.e(f"store {LANES.int(value.nbits)} {e.vector(value)}, ptr {values}, align 64")
-    site = _site(e, ins, nbytes, align, _kind(ins, kind), known)
-    e.e(e.service(abi.SERVICE_ACCESS, "void", ("ptr", "%thread"), ("ptr", site), ("ptr", place),
-                  ("i32", mask or e.mask_bits()), ("ptr", values), ("ptr", sizes)))  # fmt: skip
+    acting, kind_number = mask or e.mask_bits(), _kind(ins, kind)
+    if rowed:
+        site = _site(e, ins, nbytes, align, kind_number, known, at.pattern)
+        e.e(e.service(abi.SERVICE_ROW, "void", ("ptr", "%thread"), ("ptr", site), ("i64", at.text), ("i32", acting),
+                      ("ptr", values)))  # fmt: skip
+    else:
+        place = e.stack("watch.address", f"[{WARP} x i64]")
+        e.e(f"store {LANES.int(64)} {e.vector(at)}, ptr {place}, align 64")
+        site = _site(e, ins, nbytes, align, kind_number, known)
+        e.e(e.service(abi.SERVICE_ACCESS, "void", ("ptr", "%thread"), ("ptr", site), ("ptr", place),
+                      ("i32", acting), ("ptr", values), ("ptr", sizes)))  # fmt: skip
     if nbytes:
         e.e(f"br label %{name}")
         e.label(name)

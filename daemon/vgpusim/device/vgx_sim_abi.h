@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VGX_SIM_ABI_VERSION 12 /* part of the disk cache's key */
+#define VGX_SIM_ABI_VERSION 13 /* part of the disk cache's key */
 
 struct vgx_sim_services;
 struct vgx_sim_site;
@@ -104,6 +104,11 @@ struct vgx_sim_services {
   /* A thread's call of the device runtime (ptx/device_runtime.py): launches from kernels. */
   uint64_t (*device_runtime)(struct vgx_sim_services *, uint32_t question, uint64_t, uint64_t, uint64_t, uint64_t,
                              uint64_t);
+  /* For watched kernels: `access`, if lanes' distances from lane 0 are known (struct vgx_sim_site). */
+  void (*row)(struct vgx_sim_services *, struct vgx_sim_thread *, const struct vgx_sim_site *, uint64_t base,
+              uint32_t mask, const uint8_t *values);
+  uint32_t (*group)(struct vgx_sim_services *, struct vgx_sim_thread *, const struct vgx_sim_site *, uint64_t base,
+                    uint32_t mask);
   struct vgx_sim_watch *watch; /* NULL: the kernel is not watched */
 };
 

@@ -4,11 +4,23 @@
 
 #include "vgx_sim_watch_part.h"
 
+/* A warp's access. */
+struct vgx_sim_warp_access {
+  const uint64_t *addresses; /* by lane; NULL: all lanes act, in the site's rows from `base` on */
+  uint64_t base;
+  uint32_t mask;
+  const uint8_t *values; /* by lane: what is stored; NULL: unknown */
+  const uint32_t *sizes; /* by lane, bytes; NULL: the site's */
+  uint64_t shared_nbytes;
+};
+
 struct vgx_sim_races *vgx_sim_races_create(void);
 void vgx_sim_races_destroy(struct vgx_sim_races *races);
-void vgx_sim_races_begin(struct vgx_sim_races *races, uint64_t launch_id, uint64_t cta);
-void vgx_sim_races_access(struct vgx_sim_watch *watch, struct vgx_sim_races *races, const struct vgx_sim_thread *thread,
-                          const struct vgx_sim_lane_access *access, uint64_t shared_nbytes);
+/* `alone`: the launch runs one CTA at a time. */
+void vgx_sim_races_begin(struct vgx_sim_races *races, const struct vgx_sim_launch *launch, uint64_t cta, bool alone);
+/* False: memory is short. */
+bool vgx_sim_races_access(struct vgx_sim_watch *watch, struct vgx_sim_races *races, const struct vgx_sim_thread *thread,
+                          const struct vgx_sim_site *site, const struct vgx_sim_warp_access *access);
 void vgx_sim_races_sync(struct vgx_sim_races *races, uint32_t warp, const struct vgx_sim_sync_point *point);
 
 #endif

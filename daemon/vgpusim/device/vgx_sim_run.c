@@ -233,7 +233,8 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
   static uint64_t last_launch;
   struct run run = {.services = {serve_vprintf, serve_assertfail, serve_fail, serve_malloc, serve_free,
                                  serve_bad_access, serve_texture, serve_outside, vgx_sim_serve_access,
-                                 vgx_sim_serve_sync, serve_another, serve_device_runtime, NULL},
+                                 vgx_sim_serve_sync, serve_another, serve_device_runtime, vgx_sim_serve_row,
+                                 vgx_sim_serve_group, NULL},
                     .ctx = l->ctx,
                     .op = l,
                     .family = family};

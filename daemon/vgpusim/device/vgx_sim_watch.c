@@ -1,10 +1,12 @@
 /* The sanitizer's checks of accesses: bounds, alignment, and those of each tool. See vgx_sim_watch.h.
  *
  * Locking: `lock` guards all state about memory; a watched launch takes it at each access, so kernels of several
- * streams wait for each other. */
+ * streams wait for each other. Where a launch runs on one thread (initcheck, racecheck) that thread keeps a lease
+ * instead, until another one wants it or the launch ends. */
 #include "vgx_sim_watch.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +32,48 @@ struct vgx_sim_cta_watch {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* The lease: the number of who has it, 0: nobody. A thread gets a new number for each launch, so that a launch which
+ * ends takes back its own lease, never that of the thread's next launch. */
+static uint64_t lease, last_number; /* atomic */
+static uint32_t want_count;         /* atomic; threads that wait for it */
+static _Thread_local uint64_t mine;
+
+static bool is_alone(const struct vgx_sim_watch *watch) {
+  return (watch->tools & (VGX_SIM_INITCHECK | VGX_SIM_RACECHECK)) != 0;
+}
+
+static bool pass_lease(uint64_t from, uint64_t to) {
+  return __atomic_compare_exchange_n(&lease, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+static void take_lease(struct vgx_sim_watch *watch) {
+  uint64_t number = __atomic_add_fetch(&last_number, 1, __ATOMIC_RELAXED);
+  bool wanted = __atomic_load_n(&want_count, __ATOMIC_RELAXED) != 0;
+  if (!mine || wanted || !pass_lease(mine, number)) {
+    if (mine && pass_lease(mine, 0))
+      for (uint32_t i = 0; i < 100 && __atomic_load_n(&lease, __ATOMIC_RELAXED) == 0; i++)
+        sched_yield(); /* until one of those that wait has it */
+    __atomic_add_fetch(&want_count, 1, __ATOMIC_RELAXED);
+    while (!pass_lease(0, number))
+      sched_yield();
+    __atomic_sub_fetch(&want_count, 1, __ATOMIC_RELAXED);
+  }
+  mine = watch->lease = number;
+}
+
+static void lock_state(struct vgx_sim_watch *watch) {
+  if (!is_alone(watch))
+    pthread_mutex_lock(&lock);
+  else if (watch->lease != mine || !mine || __atomic_load_n(&lease, __ATOMIC_RELAXED) != mine ||
+           __atomic_load_n(&want_count, __ATOMIC_RELAXED))
+    take_lease(watch);
+}
+
+static void unlock_state(const struct vgx_sim_watch *watch) {
+  if (!is_alone(watch))
+    pthread_mutex_unlock(&lock);
+}
+
 static const char *const spaces[] = {"global", "shared", "local", "param", "host"};
 static const char *const kinds[] = {"read", "write", "atomic", "read", "write", "atomic"};
 
@@ -40,12 +84,18 @@ void vgx_sim_watch_begin(struct vgx_sim_watch *watch, uint32_t tools, const char
 }
 
 void vgx_sim_watch_end(struct vgx_sim_watch *watch) {
+  if (watch->lease) { /* the launch has ended: its thread does nothing here any more */
+    pass_lease(watch->lease, 0);
+    take_lease(watch);
+  }
   for (uint64_t i = 0; watch->ctas && i < (watch->resident ? watch->launch->cta_count : 1); i++) {
     vgx_sim_races_destroy(watch->ctas[i].races);
     free(watch->ctas[i].shared_defined);
   }
   free(watch->ctas);
   watch->ctas = NULL;
+  if (watch->lease)
+    pass_lease(watch->lease, 0);
 }
 
 static uint64_t shared_nbytes(const struct vgx_sim_watch *watch) {
@@ -66,7 +116,7 @@ static struct vgx_sim_cta_watch *cta_of(struct vgx_sim_watch *watch, const struc
   if (watch->tools & VGX_SIM_RACECHECK && !w->races)
     w->races = vgx_sim_races_create();
   if (w->races)
-    vgx_sim_races_begin(w->races, w->launch_id, cta);
+    vgx_sim_races_begin(w->races, watch->launch, cta, !watch->resident);
   if (watch->tools & VGX_SIM_INITCHECK && w->shared_nbytes < shared_nbytes(watch)) {
     free(w->shared_defined);
     w->shared_nbytes = shared_nbytes(watch);
@@ -78,24 +128,30 @@ static struct vgx_sim_cta_watch *cta_of(struct vgx_sim_watch *watch, const struc
   return w;
 }
 
-/* The allocation that the thread's last access lay in, while it is known to be there. */
-static _Thread_local struct vgx_sim_range last;
-static _Thread_local const uint64_t *generation;
-static _Thread_local uint64_t last_generation;
+/* The allocation that the thread's last access by an instruction lay in, while it is known to be there. */
+struct held {
+  struct vgx_sim_range range;
+  const uint64_t *generation;
+  uint64_t seen;
+};
+static _Thread_local struct held held[VGX_SIM_KNOWN_COUNT];
+
+static struct held *held_by(const struct vgx_sim_site *site) { return &held[site->known % VGX_SIM_KNOWN_COUNT]; }
 
 /* Whether the whole allocation of the last access is written. Written bytes stay written while they are allocated, so a
  * long allocation is not scanned repeatedly. */
-static bool is_all_written(void) {
+static bool is_all_written(const struct held *last) {
   static _Thread_local struct {
     uint64_t address, seen, allocations;
   } written[16];
-  uint64_t i = (last.address >> 9 ^ last.address >> 21) % 16, allocations = vgx_sim_watch_allocations();
-  if (written[i].address == last.address && written[i].seen == last_generation && written[i].allocations == allocations)
+  uint64_t i = (last->range.address >> 9 ^ last->range.address >> 21) % 16, allocations = vgx_sim_watch_allocations();
+  if (written[i].address == last->range.address && written[i].seen == last->seen &&
+      written[i].allocations == allocations)
     return true;
-  if (!vgx_sim_is_defined(last.address, last.nbytes))
+  if (!vgx_sim_is_defined(last->range.address, last->range.nbytes))
     return false;
-  written[i].address = last.address;
-  written[i].seen = last_generation;
+  written[i].address = last->range.address;
+  written[i].seen = last->seen;
   written[i].allocations = allocations;
   return true;
 }
@@ -106,23 +162,27 @@ static void let_know(const struct vgx_sim_watch *watch, struct vgx_sim_thread *t
                      uint64_t address) {
   enum vgx_sim_space space = vgx_sim_space_of(address);
   struct vgx_sim_known *known = &thread->known[site->known % VGX_SIM_KNOWN_COUNT];
+  const struct held *last = held_by(site);
   bool defines = watch->tools & VGX_SIM_INITCHECK;
   if (watch->tools & VGX_SIM_RACECHECK)
     return;
   if (space == VGX_SIM_IN_SHARED && !defines)
     thread->known_shared_nbytes = shared_nbytes(watch);
-  if ((space != VGX_SIM_IN_GLOBAL && space != VGX_SIM_IN_HOST) || !generation)
+  if ((space != VGX_SIM_IN_GLOBAL && space != VGX_SIM_IN_HOST) || !last->generation)
     return;
-  bool looked_at = known->begin == last.address && known->generation == generation && known->seen == last_generation;
+  bool looked_at =
+      known->begin == last->range.address && known->generation == last->generation && known->seen == last->seen;
   if (defines && looked_at)
     return;
-  bool right = !defines || is_all_written();
-  *known = (struct vgx_sim_known){last.address, last.address + (right ? last.nbytes : 0), generation, last_generation};
+  bool right = !defines || is_all_written(last);
+  *known = (struct vgx_sim_known){last->range.address, last->range.address + (right ? last->range.nbytes : 0),
+                                  last->generation, last->seen};
 }
 
 /* Whether the bytes are in one live allocation, or in the CTA's own memory. */
-static bool is_inside(const struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread, uint64_t address,
-                      uint32_t nbytes) {
+static bool is_inside(const struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
+                      const struct vgx_sim_site *site, uint64_t address, uint32_t nbytes) {
+  struct held *last = held_by(site);
   struct vgx_sim_placed a;
   uint64_t offset = address - (uint64_t)thread->shared;
   switch (vgx_sim_space_of(address)) {
@@ -135,16 +195,17 @@ static bool is_inside(const struct vgx_sim_watch *watch, const struct vgx_sim_th
   case VGX_SIM_IN_GLOBAL:
     break;
   }
-  if (!generation || __atomic_load_n(generation, __ATOMIC_ACQUIRE) != last_generation || address < last.address ||
-      address - last.address >= last.nbytes) {
+  if (!last->generation || __atomic_load_n(last->generation, __ATOMIC_ACQUIRE) != last->seen ||
+      address < last->range.address || address - last->range.address >= last->range.nbytes) {
     if (!watch->look(address, &a))
       return false;
-    last = watch->pages ? (struct vgx_sim_range){a.pages, a.pages_end - a.pages}
-                        : (struct vgx_sim_range){a.address, a.nbytes};
-    generation = a.generation;
-    last_generation = generation ? __atomic_load_n(generation, __ATOMIC_ACQUIRE) : 0;
+    last->range = watch->pages ? (struct vgx_sim_range){a.pages, a.pages_end - a.pages}
+                               : (struct vgx_sim_range){a.address, a.nbytes};
+    last->generation = a.generation;
+    last->seen = a.generation ? __atomic_load_n(a.generation, __ATOMIC_ACQUIRE) : 0;
   }
-  return address >= last.address && nbytes <= last.nbytes && address - last.address <= last.nbytes - nbytes;
+  return address >= last->range.address && nbytes <= last->range.nbytes &&
+         address - last->range.address <= last->range.nbytes - nbytes;
 }
 
 static void put_where(const struct vgx_sim_watch *watch, struct vgx_sim_report *r, uint64_t address) {
@@ -231,14 +292,12 @@ static int32_t access_lane(struct vgx_sim_watch *watch, struct vgx_sim_cta_watch
     report(watch, thread, "misaligned", a);
     return MISALIGNED_ADDRESS;
   }
-  if (!vgx_sim_is_reachable(a->address) || !is_inside(watch, thread, a->address, a->nbytes)) {
+  if (!vgx_sim_is_reachable(a->address) || !is_inside(watch, thread, a->site, a->address, a->nbytes)) {
     report(watch, thread, "invalid", a);
     return ILLEGAL_ADDRESS;
   }
   if (watch->tools & VGX_SIM_INITCHECK)
     check_defined(watch, cta, thread, a);
-  if (watch->tools & VGX_SIM_RACECHECK && cta && cta->races)
-    vgx_sim_races_access(watch, cta->races, thread, a, shared_nbytes(watch));
   return SUCCESS;
 }
 
@@ -301,7 +360,7 @@ static bool are_inside(struct vgx_sim_watch *watch, struct vgx_sim_thread *threa
   }
   uint64_t span = most - least + site->nbytes;
   if (!mask || bits & (site->align - 1) || !vgx_sim_is_reachable(least) || span > UINT32_MAX ||
-      !is_inside(watch, thread, least, (uint32_t)span))
+      !is_inside(watch, thread, site, least, (uint32_t)span))
     return false;
   if (!(watch->tools & VGX_SIM_INITCHECK))
     return true;
@@ -319,31 +378,79 @@ static bool are_inside(struct vgx_sim_watch *watch, struct vgx_sim_thread *threa
   return true;
 }
 
+/* Whether all lanes' accesses are right, so far as no tool looks at each. */
+static bool are_right(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread, const struct vgx_sim_site *site,
+                      const uint64_t *addresses, uint32_t mask, const uint32_t *sizes) {
+  if (sizes || !are_inside(watch, thread, site, addresses, mask))
+    return false;
+  let_know(watch, thread, site, addresses[__builtin_ctz(mask)]);
+  return true;
+}
+
+static bool ascend(const uint64_t *addresses, uint32_t mask, uint32_t nbytes) {
+  uint64_t end = 0;
+  for (; mask; mask &= mask - 1) {
+    uint64_t at = addresses[__builtin_ctz(mask)];
+    if (at < end)
+      return false;
+    end = at + nbytes;
+  }
+  return true;
+}
+
 static int32_t watch_access(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread, const struct vgx_sim_site *site,
                             const uint64_t *addresses, uint32_t mask, const uint8_t *values, const uint32_t *sizes) {
   struct vgx_sim_lane_access lanes[32];
-  uint32_t count = 0;
+  uint32_t count = 0, all = mask;
   int32_t result = SUCCESS;
-  if (!sizes && !(watch->tools & VGX_SIM_RACECHECK) && are_inside(watch, thread, site, addresses, mask)) {
-    let_know(watch, thread, site, addresses[__builtin_ctz(mask)]);
+  bool races = watch->tools & VGX_SIM_RACECHECK;
+  bool right = are_right(watch, thread, site, addresses, mask, sizes);
+  if (!mask || (right && !races))
     return SUCCESS;
-  }
-  pthread_mutex_lock(&lock);
+  lock_state(watch);
   struct vgx_sim_cta_watch *cta = cta_of(watch, thread);
-  uint64_t first = mask ? addresses[__builtin_ctz(mask)] : 0;
-  for (; mask; mask &= mask - 1) {
+  bool one_by_one = !right || (site->kind == VGX_SIM_WRITE && values && !ascend(addresses, mask, site->nbytes));
+  for (; mask && one_by_one; mask &= mask - 1) {
     uint32_t lane = (uint32_t)__builtin_ctz(mask), nbytes = sizes ? sizes[lane] : site->nbytes;
     lanes[count] = (struct vgx_sim_lane_access){site, addresses[lane], nbytes, lane,
                                                 values ? values + lane * (size_t)site->nbytes : NULL};
-    int32_t wrong = access_lane(watch, cta, thread, &lanes[count++]);
+    int32_t wrong = right ? SUCCESS : access_lane(watch, cta, thread, &lanes[count]);
+    count++;
     result = result ? result : wrong;
   }
-  if (watch->tools & VGX_SIM_RACECHECK && site->kind == VGX_SIM_WRITE && values && !result)
+  if (races && cta && cta->races && !result)
+    vgx_sim_races_access(watch, cta->races, thread, site,
+                         &(struct vgx_sim_warp_access){.addresses = addresses,
+                                                       .mask = all,
+                                                       .values = values,
+                                                       .sizes = sizes,
+                                                       .shared_nbytes = shared_nbytes(watch)});
+  if (races && count && site->kind == VGX_SIM_WRITE && values && !result)
     check_lanes(watch, thread, lanes, count);
-  if (count && !result)
-    let_know(watch, thread, site, first);
-  pthread_mutex_unlock(&lock);
+  if (count && !result && !right)
+    let_know(watch, thread, site, addresses[__builtin_ctz(all)]);
+  unlock_state(watch);
   return result;
+}
+
+/* A warp whose lanes all act: races, if that is all there is to look at. False: look at each lane. */
+static bool watch_row(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread, const struct vgx_sim_site *site,
+                      uint64_t base, const uint8_t *values) {
+  uint64_t least = base + (uint64_t)(int64_t)site->low;
+  uint32_t span = (uint32_t)(site->high - site->low) + site->nbytes;
+  if (watch->tools & VGX_SIM_INITCHECK || !(watch->tools & VGX_SIM_RACECHECK) || base & (site->align - 1) ||
+      !vgx_sim_is_reachable(least) || !is_inside(watch, thread, site, least, span) ||
+      (site->kind == VGX_SIM_WRITE && !site->distinct))
+    return false;
+  lock_state(watch);
+  struct vgx_sim_cta_watch *cta = cta_of(watch, thread);
+  if (cta && cta->races)
+    vgx_sim_races_access(
+        watch, cta->races, thread, site,
+        &(struct vgx_sim_warp_access){
+            .base = base, .mask = UINT32_MAX, .values = values, .shared_nbytes = shared_nbytes(watch)});
+  unlock_state(watch);
+  return true;
 }
 
 static void report_barrier(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread, const char *what,
@@ -364,7 +471,7 @@ static void report_barrier(struct vgx_sim_watch *watch, const struct vgx_sim_thr
 
 static void watch_sync(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
                        const struct vgx_sim_sync_point *point) {
-  pthread_mutex_lock(&lock);
+  lock_state(watch);
   struct vgx_sim_cta_watch *cta = cta_of(watch, thread);
   bool block = point->sync == VGX_SIM_SYNC_WAIT || point->sync == VGX_SIM_SYNC_ARRIVE;
   if (watch->tools & VGX_SIM_SYNCCHECK) {
@@ -385,7 +492,7 @@ static void watch_sync(struct vgx_sim_watch *watch, const struct vgx_sim_thread 
       named.number = cta->waits_at[thread->warp % 32];
     vgx_sim_races_sync(cta->races, thread->warp, &named);
   }
-  pthread_mutex_unlock(&lock);
+  unlock_state(watch);
 }
 
 void vgx_sim_serve_access(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
@@ -400,6 +507,36 @@ void vgx_sim_serve_access(struct vgx_sim_services *services, struct vgx_sim_thre
   if (result)
     services->bad_access(services, result, watch->finding.text, watch->finding.address, watch->finding.cta,
                          watch->finding.thread);
+}
+
+uint32_t vgx_sim_serve_group(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
+                             const struct vgx_sim_site *site, uint64_t base, uint32_t mask) {
+  if (!services->watch || mask != UINT32_MAX || !(services->watch->tools & VGX_SIM_RACECHECK))
+    return 0;
+  vgx_sim_service_begin();
+  bool done = watch_row(services->watch, thread, site, base, NULL);
+  vgx_sim_service_end();
+  return done;
+}
+
+void vgx_sim_serve_row(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
+                       const struct vgx_sim_site *site, uint64_t base, uint32_t mask, const uint8_t *values) {
+  uint64_t addresses[32];
+  if (!services->watch)
+    return;
+  if (mask == UINT32_MAX) {
+    vgx_sim_service_begin();
+    bool done = watch_row(services->watch, thread, site, base, values);
+    vgx_sim_service_end();
+    if (done)
+      return;
+  }
+  for (uint32_t lane = 0; lane < 32; lane++) {
+    addresses[lane] = base;
+    for (uint32_t k = 0; k < 5; k++)
+      addresses[lane] += lane >> k & 1 ? (uint64_t)(int64_t)site->steps[k] : 0;
+  }
+  vgx_sim_serve_access(services, thread, site, addresses, mask, values, NULL);
 }
 
 void vgx_sim_serve_sync(struct vgx_sim_services *services, const struct vgx_sim_thread *thread,

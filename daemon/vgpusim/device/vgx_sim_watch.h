@@ -29,11 +29,25 @@ enum vgx_sim_access_kind { /* codegen/emit_watch.py */
                            VGX_SIM_OBJECT,  /* an mbarrier */
 };
 
-/* An instruction, as the compiler describes it. */
+/* Bytes without gaps that lanes access one after another. */
+struct vgx_sim_row {
+  int32_t offset; /* from lane 0's address */
+  uint32_t nbytes, lane;
+  const struct vgx_sim_site *site; /* of a group's row */
+};
+
+/* An instruction, as the compiler describes it; or a group of loads from one base register, described by the first one
+ * and by all rows. */
 struct vgx_sim_site {
   const char *text, *place; /* of the instruction; file:line, and where that is inlined */
   uint32_t nbytes, align;   /* bytes of a lane's access; 0: each lane has its own */
   uint32_t kind, known;     /* entry of vgx_sim_thread.known */
+  /* If the distances of lanes from lane 0 are known: for each bit of a lane's number, and as rows. */
+  int32_t steps[5];
+  uint32_t row_count, span_count;         /* 0: unknown */
+  const struct vgx_sim_row *rows, *spans; /* spans: the bytes of all rows, joined where they meet */
+  int32_t low, high;                      /* of the distances */
+  bool distinct;                          /* no two lanes have one place */
 };
 
 enum vgx_sim_sync {
@@ -78,6 +92,7 @@ struct vgx_sim_watch {
   bool resident;
   bool pages; /* only accesses to inaccessible pages are wrong: used to find what faulted in a plain run */
   uint32_t error_count;
+  uint64_t lease;                 /* on the state about memory: vgx_sim_watch.c */
   struct vgx_sim_cta_watch *ctas; /* of a resident launch, by number; else one, for the CTA that runs */
   struct vgx_sim_finding finding;
 };
@@ -86,10 +101,16 @@ void vgx_sim_watch_begin(struct vgx_sim_watch *watch, uint32_t tools, const char
                          const struct vgx_sim_launch *launch, bool resident);
 void vgx_sim_watch_end(struct vgx_sim_watch *watch);
 
-/* The members `access` and `sync` of struct vgx_sim_services. */
+/* Members of struct vgx_sim_services. */
 void vgx_sim_serve_access(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
                           const struct vgx_sim_site *site, const uint64_t *addresses, uint32_t mask,
                           const uint8_t *values, const uint32_t *sizes);
+/* The member `row`: lane 0's address tells all. */
+void vgx_sim_serve_row(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
+                       const struct vgx_sim_site *site, uint64_t base, uint32_t mask, const uint8_t *values);
+/* The member `group`: a group of loads. Returns 1 if all is noted; 0: each must be announced. */
+uint32_t vgx_sim_serve_group(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
+                             const struct vgx_sim_site *site, uint64_t base, uint32_t mask);
 void vgx_sim_serve_sync(struct vgx_sim_services *services, const struct vgx_sim_thread *thread,
                         const struct vgx_sim_sync_point *point);
 

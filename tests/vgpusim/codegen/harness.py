@@ -25,7 +25,7 @@ class Services(ctypes.Structure):
         (name, ctypes.c_void_p)
         for name in (
             *("vprintf", "assertfail", "fail", "malloc", "free", "bad_access", "texture", "outside"),
-            *("access", "sync", "another", "device_runtime", "watch"),
+            *("access", "sync", "another", "device_runtime", "row", "group", "watch"),
         )
     ]
 

@@ -1,0 +1,16 @@
+/* Racecheck in shared memory: see vgx_sim_race_shared.c. */
+#ifndef VGX_SIM_RACE_SHARED_H
+#define VGX_SIM_RACE_SHARED_H
+
+#include "vgx_sim_race.h"
+#include "vgx_sim_race_order.h"
+
+/* The site's rows from the offset `base` on; what the lanes access. */
+void vgx_sim_race_rows_in_shared(struct vgx_sim_race_access *a, uint32_t base);
+void vgx_sim_race_lanes_in_shared(struct vgx_sim_race_access *a, const struct vgx_sim_warp_access *w);
+bool vgx_sim_race_reserve_shared(struct vgx_sim_race_shared *shared, uint64_t nbytes);
+void vgx_sim_race_release_shared(struct vgx_sim_race_shared *shared);
+/* These warps' accesses are ordered before all that follows. */
+void vgx_sim_race_clear_shared(struct vgx_sim_races *r, uint32_t warps);
+
+#endif
