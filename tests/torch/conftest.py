@@ -41,6 +41,7 @@ Run = Callable[..., CompletedProcess[str]]
 RunTorch = Callable[..., CompletedProcess[str]]
 
 
+@functools.cache
 def torch_python(version: str = VERSION) -> Path:
     """The interpreter of an environment with torch, created on first use (about 700 MB)."""
     root = environment(f"torch==={version}", *REQUIREMENTS, with_dependencies=False)  # === excludes 2.13.0+cpu

@@ -1,4 +1,6 @@
-"""Other minor versions of torch: op_db's errors, a training, random numbers, NVRTC kernels, quantized tensors."""
+"""Other minor versions of torch: op_db, the trainings, random numbers, NVRTC kernels, quantized tensors."""
+
+from itertools import product
 
 import pytest
 
@@ -9,16 +11,18 @@ from tests.torch.test_random import CARD
 pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(1800), pytest.mark.parametrize("version", OTHER_VERSIONS)]
 
 
-def test_what_must_raise_does(run_torch: RunTorch, version: str) -> None:
-    check(run_torch, "errors", timeout_s=900, python=torch_python(version))
+@pytest.mark.parametrize("mode", ["errors", "values"])
+def test_torchs_table_of_operators(run_torch: RunTorch, version: str, mode: str) -> None:
+    check(run_torch, mode, "float32", timeout_s=1700, python=torch_python(version))
 
 
-def test_a_training_runs(run_torch: RunTorch, version: str) -> None:
+@pytest.mark.parametrize(("kind", "optimizer"), [*product(("mlp", "gpt"), ("foreach", "fused"))])
+def test_a_training_runs(run_torch: RunTorch, version: str, kind: str, optimizer: str) -> None:
     python = torch_python(version)
-    cuda = run_torch("train.py", "cuda", "gpt", "fused", python=python, timeout_s=400)
+    cuda = run_torch("train.py", "cuda", kind, optimizer, python=python, timeout_s=400)
     assert cuda.returncode == 0, cuda.stderr
     assert "is not known" not in cuda.stderr
-    cpu = run_torch("train.py", "cpu", "gpt", "fused", python=python, timeout_s=400)
+    cpu = run_torch("train.py", "cpu", kind, optimizer, python=python, timeout_s=400)
     assert cuda.stdout.splitlines()[:-1] == cpu.stdout.splitlines()[:-1]
 
 
