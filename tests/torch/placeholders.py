@@ -26,8 +26,10 @@ LIBRARIES = {
     "libcufft.so.12",
     "libcusparse.so.12",
 }
-# Functions that torch calls when imported or choosing an implementation; they return the versions of torch's build.
+# Functions that torch calls when imported, choosing an implementation or describing itself (torch.__config__.show());
+# they return the versions of torch's build.
 ANSWERS = {
+    "cudnnGetCudartVersion": "size_t cudnnGetCudartVersion(void) { return 13000; }",
     "cudnnGetVersion": "size_t cudnnGetVersion(void) { return 92400; }",
     "cudnnGetProperty": "int cudnnGetProperty(int part, int *value) { *value = (int[]){9, 24, 0}[part]; return 0; }",
 }
