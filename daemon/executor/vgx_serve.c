@@ -206,6 +206,7 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
   vgx_quota_start(s);
   pthread_mutex_init(&s->reading, NULL);
   pthread_mutex_init(&s->sending, NULL);
+  pthread_mutex_init(&s->alone_lock, NULL);
   pthread_mutex_init(&s->table_lock, NULL);
   pthread_mutex_init(&s->pace_lock, NULL);
   pthread_mutex_init(&s->ipc_lock, NULL);

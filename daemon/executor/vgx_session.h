@@ -84,6 +84,7 @@ struct vgx_session {
   uint32_t fd_count;
 
   pthread_mutex_t sending;
+  pthread_mutex_t alone_lock; /* held by a VGX_ALONE operation; taken first of all locks */
   pthread_mutex_t table_lock; /* new ids, mappings, images */
   struct vgx_table tables[VGW_KIND_COUNT];
   struct vgx_mapping *mappings;
@@ -168,6 +169,7 @@ enum {
   VGX_DATA = 16,    /* no check depends on its variable part, which may stay where the client can overwrite it */
   VGX_AWAITED = 32, /* the client continues when it sees the effect, without a reply */
   VGX_SUBMITS = 64, /* leaves work for the device's processors, which waits for its tenant's turn */
+  VGX_ALONE = 128,  /* no other such operation of the session runs meanwhile */
 };
 
 struct vgx_operation {

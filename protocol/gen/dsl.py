@@ -35,11 +35,11 @@ LIBRARY = Kind("LIBRARY", 5, "CUlibrary", "vgs_library", ready="vgs_library_read
 FUNCTION = Kind("FUNCTION", 6, "CUfunction", "vgs_kernel")
 KERNEL = Kind("KERNEL", 7, "CUkernel", "vgs_kernel")
 MEMPOOL = Kind("MEMPOOL", 8, "CUmemoryPool", "vgs_pool", wrong=INVALID_VALUE, quota="pools")
-GRAPH = Kind("GRAPH", 9, "CUgraph", "vgs_graph", wrong=INVALID_VALUE, quota="graphs")
+GRAPH = Kind("GRAPH", 9, "CUgraph", "vgs_graph", wrong=INVALID_VALUE, quota="graphs", alone=True)
 LINK = Kind("LINK", 10, "CUlinkState", "vgs_link")
 ALLOCATION = Kind("ALLOCATION", 11, "CUmemGenericAllocationHandle", "vgs_allocation", wrong=INVALID_VALUE)
 GRAPH_EXEC = Kind("GRAPH_EXEC", 12, "CUgraphExec", "vgs_graph_exec", "CONTEXT", wrong=INVALID_VALUE, quota="graphs")
-GRAPH_NODE = Kind("GRAPH_NODE", 13, "CUgraphNode", "vgs_graph_node", wrong=INVALID_VALUE)
+GRAPH_NODE = Kind("GRAPH_NODE", 13, "CUgraphNode", "vgs_graph_node", wrong=INVALID_VALUE, alone=True)
 IPC_EVENT = Kind("IPC_EVENT", 14, "CUevent", "vgs_ipc_event", "CONTEXT", quota="events")
 ARRAY = Kind("ARRAY", 15, "CUarray", "vgs_array", "CONTEXT", quota="arrays")
 MIPMAP = Kind("MIPMAP", 16, "CUmipmappedArray", "vgs_mipmap", "CONTEXT", quota="arrays")
@@ -246,6 +246,7 @@ def fn(
     in_place: bool = False,
     awaited: bool = False,
     submits: bool = False,
+    alone: bool = False,
     ordered_by_all: bool = False,
     unsafe: bool = False,
     refuses: dict[str, str] | None = None,
@@ -310,6 +311,7 @@ def fn(
         in_place=in_place,
         awaited=awaited,
         submits=submits,
+        alone=alone,
         ordered_by_all=ordered_by_all,
         unsafe=unsafe,
         answers=tuple(((refuses or {}) | (answers or {})).items()),

@@ -32,6 +32,7 @@ def _entry_flags(f: Function) -> str:
         "VGX_DATA": any(p.data for p in f.sent),
         "VGX_AWAITED": f.awaited,
         "VGX_SUBMITS": f.submits,
+        "VGX_ALONE": f.is_alone,
     }
     return " | ".join(flag for flag, holds in flags.items() if holds) or "0"
 

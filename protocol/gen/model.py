@@ -60,6 +60,7 @@ class Kind:
     wrong: str = "CUDA_ERROR_INVALID_HANDLE"  # the error for a handle that is not of this kind
     ready: str = ""  # client function of the object that makes it usable, called before each use: a CUresult
     quota: str = ""  # which of dsl.QUOTAS its objects are counted in, from their creation to their end
+    alone: bool = False  # drivers let one thread at a time use them: a session's calls that name one take turns
 
 
 class Role(Enum):
@@ -159,6 +160,7 @@ class Function:
     in_place: bool = False  # so frequent that its part is serialised in place
     awaited: bool = False  # the client polls for its effect: the worker thread that executes it stays awake
     submits: bool = False  # work for the device's processors: where tenants share a card by weight, it waits for a turn
+    alone: bool = False  # like a call that names an object of such a kind (Kind.alone)
     ordered_by_all: bool = False  # ordered with every call of every thread, whatever objects it names
     unsafe: bool = False  # refused while a capture forbids potentially unsafe calls
     answers: tuple[tuple[str, str], ...] = ()  # C conditions, and what the client answers if they hold
@@ -200,6 +202,11 @@ class Function:
     @property
     def sent(self) -> list[Param]:
         return self.args if self.wire is None else self.wire
+
+    @property
+    def is_alone(self) -> bool:
+        """At most one such call at a time runs in a session."""
+        return self.alone or any(p.kind is not None and p.kind.alone for p in [*self.args, *self.sent])
 
     @property
     def member(self) -> str:

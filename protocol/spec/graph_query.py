@@ -260,6 +260,7 @@ fn(
     WAITING,
     calls="cuStreamEndCapture",
     given=["hStream", "&(CUgraph){NULL}"],  # the client knows the graph already
+    alone=True,
     doc="The end of a capture by vgpuCaptureBegin or cuStreamBeginCaptureToGraph.",
 )
 fn(

@@ -242,6 +242,7 @@ void vgt_begin(void) {
   session.backend = &vgt_backend;
   session.options = &options;
   session.fd = -1;
+  pthread_mutex_init(&session.alone_lock, NULL);
   pthread_mutex_init(&session.table_lock, NULL);
   thread = (struct executor_thread){.s = &session, .answer = answer};
   thread.output = map_before_guard(VGW_RECORD_NBYTES) - VGW_RECORD_NBYTES;
@@ -355,7 +356,11 @@ int vgt_overlap(const uint8_t *user, const uint8_t *destroyer, int kind, uint32_
     pthread_cond_wait(&gate, &gate_lock);
   pthread_mutex_unlock(&gate_lock);
   pthread_create(&threads[1], NULL, execute, &runners[1]);
-  while (vgt_is_live(kind, id)) /* until the destroyer has begun */
+  struct vgw_header headers[2];
+  memcpy(&headers[0], user, sizeof headers[0]);
+  memcpy(&headers[1], destroyer, sizeof headers[1]);
+  bool turns = vgx_operations[headers[0].opcode].flags & vgx_operations[headers[1].opcode].flags & VGX_ALONE;
+  while (!turns && vgt_is_live(kind, id)) /* until the destroyer has begun; if they take turns, it does not yet */
     nanosleep(&(struct timespec){0, NAP_NS}, NULL);
   for (int i = 0; i < NAPS && !overtaken; i++)
     nanosleep(&(struct timespec){0, NAP_NS}, NULL);

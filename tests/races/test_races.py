@@ -15,7 +15,15 @@ OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0:handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1",
 }
 USAGE = 2  # the exit status without a scenario
-SCENARIOS = [("work", "0"), ("work", "50"), ("full", "0"), ("threads", "50"), ("death", "0"), ("death", "50")]
+SCENARIOS = [
+    ("work", "0"),
+    ("work", "50"),
+    ("full", "0"),
+    ("threads", "50"),
+    ("death", "0"),
+    ("death", "50"),
+    ("graphs", "50"),
+]
 
 
 @pytest.fixture(scope="module")

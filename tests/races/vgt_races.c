@@ -43,6 +43,15 @@ CUresult cuMemcpyHtoD_v2(CUdeviceptr, const void *, size_t);
 CUresult cuMemcpyDtoH_v2(void *, CUdeviceptr, size_t);
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr, const void *, size_t, CUstream);
 CUresult cuMemcpyDtoHAsync_v2(void *, CUdeviceptr, size_t, CUstream);
+CUresult cuGraphCreate(CUgraph *, unsigned);
+CUresult cuGraphDestroy(CUgraph);
+CUresult cuGraphAddMemsetNode(CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const CUDA_MEMSET_NODE_PARAMS *,
+                              CUcontext);
+CUresult cuGraphMemsetNodeGetParams(CUgraphNode, CUDA_MEMSET_NODE_PARAMS *);
+CUresult cuGraphMemsetNodeSetParams(CUgraphNode, const CUDA_MEMSET_NODE_PARAMS *);
+CUresult cuGraphClone(CUgraph *, CUgraph);
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *, CUgraph, unsigned long long);
+CUresult cuGraphExecDestroy(CUgraphExec);
 
 enum { THREADS = 4, WORDS = 64, LARGE_NBYTES = (3 << 20) + 12, PIECE_NBYTES = 60 << 10, PIECES = 200, TIMEOUT_S = 300 };
 
@@ -315,6 +324,48 @@ static void scenario_death(void) {
   }
 }
 
+/* --- graphs: threads change a node while others look at it and at its graph. CUDA does not allow a program that, so
+ * results are not checked, but the worker must survive it. --- */
+
+static CUgraph graph;
+static CUgraphNode node;
+static CUdeviceptr filled;
+
+static void *use_graph(void *argument) {
+  OK(cuCtxSetCurrent(context));
+  for (int i = 0; i < 200 * rounds; i++) {
+    CUDA_MEMSET_NODE_PARAMS fills = {.dst = filled, .value = (unsigned)i, .elementSize = 4, .width = 8, .height = 1};
+    CUgraphExec made;
+    CUgraph copy;
+    switch ((intptr_t)argument) {
+    case 0:
+      cuGraphMemsetNodeSetParams(node, &fills);
+      break;
+    case 1:
+      cuGraphMemsetNodeGetParams(node, &fills);
+      break;
+    case 2:
+      if (!cuGraphInstantiateWithFlags(&made, graph, 0))
+        cuGraphExecDestroy(made);
+      break;
+    default:
+      if (!cuGraphClone(&copy, graph))
+        cuGraphDestroy(copy);
+    }
+  }
+  return NULL;
+}
+
+static void scenario_graphs(void) {
+  OK(cuMemAlloc_v2(&filled, WORDS * sizeof(uint64_t)));
+  CUDA_MEMSET_NODE_PARAMS fills = {.dst = filled, .elementSize = 4, .width = 8, .height = 1};
+  OK(cuGraphCreate(&graph, 0));
+  OK(cuGraphAddMemsetNode(&node, graph, NULL, 0, &fills, context));
+  run_threads(use_graph);
+  OK(cuGraphDestroy(graph));
+  OK(cuMemFree_v2(filled));
+}
+
 /* --- exit: the program exits while its threads are still calling --- */
 
 static void *work_for_ever(void *argument) {
@@ -343,11 +394,8 @@ int main(int argc, char **argv) {
   static const struct {
     const char *name;
     void (*run)(void);
-  } scenarios[] = {{"work", scenario_work},
-                   {"full", scenario_full},
-                   {"threads", scenario_threads},
-                   {"death", scenario_death},
-                   {"exit", scenario_exit}};
+  } scenarios[] = {{"work", scenario_work},   {"full", scenario_full},     {"threads", scenario_threads},
+                   {"death", scenario_death}, {"graphs", scenario_graphs}, {"exit", scenario_exit}};
   alarm(TIMEOUT_S);
   rounds = argc > 2 ? atoi(argv[2]) : 8;
   vgt_host_start();
