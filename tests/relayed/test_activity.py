@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.conftest import ROOT, merged
 from tests.daemon.running import Running
-from tests.relayed.conftest import LIBRARIES, WORKER, Relay, _start
+from tests.relayed.conftest import LIBRARIES, WORKER, Relay, start
 
 PROGRAM = ROOT / "tests/shim/cupti/activity.py"
 
@@ -69,7 +69,7 @@ def test_by_the_hosts_cupti(driver: Running, tmp_path: Path) -> None:
         f"worker_command = {[sys.executable, str(WORKER), '--backend', 'cuda']!r}"
     )
     path = f"{LIBRARIES}:{LIBRARIES}/cupti/13"
-    running = _start(tmp_path, "b", config, {"VGPU_ENDPOINT": str(driver.endpoint), "LD_LIBRARY_PATH": path})
+    running = start(tmp_path, "b", config, {"VGPU_ENDPOINT": str(driver.endpoint), "LD_LIBRARY_PATH": path})
     relay = Relay(merged({"VGPU_ENDPOINT": str(running.endpoint), "LD_LIBRARY_PATH": str(LIBRARIES)}), True)
     try:
         rows = profile(relay, "graph")

@@ -12,7 +12,7 @@ from tests.daemon.running import Running
 from tests.programs.test_programs import assert_ok
 from tests.programs.toolchain import Toolchain, cuda13
 from tests.relayed import standin
-from tests.relayed.conftest import LIBRARIES, WORKER, Relay, _start
+from tests.relayed.conftest import LIBRARIES, WORKER, Relay, start
 from tests.shim.client import PRELUDE
 
 OLD, NEW = 12020, 13030
@@ -82,7 +82,7 @@ def host(request: pytest.FixtureRequest, driver: Running, tmp_path_factory: pyte
         f"worker_command = {[sys.executable, str(WORKER), '--backend', 'cuda']!r}"
     )
     environment = {"VGPU_ENDPOINT": str(driver.endpoint), "LD_LIBRARY_PATH": str(LIBRARIES)}
-    running = _start(folder, "b", config, environment)
+    running = start(folder, "b", config, environment)
     env = {"VGPU_ENDPOINT": str(running.endpoint), "LD_LIBRARY_PATH": str(LIBRARIES), "VGT_VERSION": str(version)}
     yield Relay(merged(env), True)
     running.end()

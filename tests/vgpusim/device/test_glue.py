@@ -80,7 +80,7 @@ class Backend:
         from cffi import FFI
 
         self.ffi = FFI()
-        for header in ("vgw_cuda.h", "vgw_array.h", "vgw_graph.h", "../../build/gen/vgx_backend.h"):
+        for header in ("vgw_cuda.h", "vgw_array.h", "vgw_graph.h", "vgw_external.h", "../../build/gen/vgx_backend.h"):
             text = re.sub(r"(?m)^#(?:.*\\\n)*.*$", "", (ROOT / "protocol/c" / header).read_text())
             self.ffi.cdef(re.sub(r"_Static_assert\(.*?\);", "", text, flags=re.DOTALL))
         self.table: Any = self.ffi.cast("const struct vgx_backend *", address)
