@@ -13,7 +13,10 @@ _MATH_BACKEND = 0  # torch.nn.attention.SDPBackend.MATH
 
 @composite("_fused_sdp_choice")
 def fused_sdp_choice(q, k, v, mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):
-    """Choose the general implementation; the fused operators run only if the program calls them by name."""
+    """The general implementation, for programs that call this by name.
+
+    scaled_dot_product_attention asks CUDA's own rule instead, which torch brings along for the simulated architecture.
+    """
     return _MATH_BACKEND
 
 
@@ -38,7 +41,7 @@ def _stepwise(q, k, v, bias, dropout_p, is_causal, scale, seed):
 
 
 def _cpu_flash_can(q, k, v, dropout_p):
-    return dropout_p == 0 and q.shape[-1] == v.shape[-1] and q.shape[1] == k.shape[1]
+    return dropout_p == 0 and q.shape[-1] == v.shape[-1] and q.shape[1] % k.shape[1] == 0
 
 
 def _forward(q, k, v, bias, dropout_p, is_causal, scale):

@@ -155,6 +155,19 @@ def attention_kernels():
 
 
 @case
+def attention_with_grouped_queries():
+    q, k, v = (torch.randn(2, heads, 16, 16) for heads in (4, 2, 2))
+    results = []
+    for device in ("cpu", "cuda"):
+        leaves = [t.to(device).detach().requires_grad_() for t in (q, k, v)]
+        out = F.scaled_dot_product_attention(*leaves, is_causal=True, enable_gqa=True)
+        out.square().sum().backward()
+        results.append([out, *(leaf.grad for leaf in leaves)])
+    for cpu, cuda in zip(*results, strict=True):
+        assert torch.equal(cpu, cuda.cpu())
+
+
+@case
 def checkpointing():
     from torch.utils.checkpoint import checkpoint
 
