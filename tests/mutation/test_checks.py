@@ -77,7 +77,8 @@ HANDLES = {
     ],
     "vgx_execute.c": [
         ("if (!fixed)\n    return vgx_violation", "if (false)\n    return vgx_violation"),
-        ("  vgx_record_unref(t);\n  return result;", "  return result;"),
+        ("  vgx_record_unref(t);\n  if", "  if"),
+        ("    pthread_mutex_lock(&t->s->alone_lock);", "    ;"),
     ],
 }
 

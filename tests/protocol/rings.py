@@ -81,6 +81,14 @@ def _array(dispatcher: Dispatcher) -> str:
     return _overlap(dispatcher, user, _record(dispatcher, "cuGraphDestroy", hGraph=graph), "GRAPH", graph)
 
 
+def _turns(dispatcher: Dispatcher) -> str:
+    """The node is found through its graph, so no reference keeps it."""
+    graph, node = dispatcher.new_object("GRAPH"), dispatcher.new_id()
+    assert dispatcher.lib.vgt_make_owned(KINDS["GRAPH_NODE"], node, KINDS["GRAPH"], graph)
+    user = _record(dispatcher, "cuGraphClone", originalGraph=graph)
+    return _overlap(dispatcher, user, _record(dispatcher, "cuGraphDestroyNode", hNode=node), "GRAPH_NODE", node)
+
+
 def _graph(dispatcher: Dispatcher) -> str:
     """Destroying a graph destroys its nodes and the graphs inside them; a graph inside a node is destroyed only with
     its owner."""
@@ -123,6 +131,7 @@ SCENES = [
     _unloaded_while_launched("cuLibraryUnload", "library", "LIBRARY", "KERNEL"),
     Scene("cuCtxDestroy waits for the context's records", _context),
     Scene("cuGraphDestroy waits for a node among dependencies", _array),
+    Scene("cuGraphDestroyNode waits for who looks at the graph", _turns),
     Scene("a graph takes its nodes with it", _graph),
     Scene("what the driver refuses to destroy stays", _refused),
 ]
