@@ -1,9 +1,9 @@
-/* Behind each operation that was let in, an event is recorded in its stream; when it has completed, the operation is
- * done. How long an operation takes is learned for each kernel and shape from the times at which events complete, and
- * decides how many are let in ahead of the card: as many as together take `ahead_ns`, at least one.
+/* After each admitted operation an event is recorded in its stream; the operation is done when the event has completed.
+ * The time that an operation takes is estimated for each kernel and shape from the completion times of events. The
+ * estimates limit how much is queued on the card: operations of `ahead_ns` together, or one.
  *
- * Events are looked at by the threads that submit, and, so that the turn ends when nothing more is submitted, by one
- * thread that sleeps while there are none. */
+ * Threads that submit query the events. So that a turn also ends when nothing more is submitted, a watcher thread
+ * queries them, too; it sleeps while the session has no turn. */
 #define _GNU_SOURCE
 #include "vgx_gate.h"
 
@@ -17,12 +17,17 @@
 #include "vgx_turn.h"
 
 enum { MARKS = 256, COSTS = 1024, DISABLE_TIMING = 2, PROBES = 8 };
-/* Between two looks: while another tenant has the turn; at the end of work that is soon done; of other work */
+/* Time between two queries: NAP_NS while another tenant has the turn, and in the watcher. In its own turn a thread
+ * polls if the queue has less than CLOSE_NS left, and else sleeps for half of what is left, at most NAP_MOST_NS. */
 enum { NAP_NS = 20000, CLOSE_NS = 150000, NAP_MOST_NS = 500000, SLACK_NS = 1000 };
-/* A long operation is let in so long before the one ahead of it is expected to be done: the card has no pause. */
+/* An operation longer than `ahead_ns` is admitted this long before the one ahead of it ends, so the card is not idle.
+ */
 enum { NEXT_NS = 25000 };
-/* An operation is not waited for any longer to let another in: it may itself wait for that one. */
+/* An operation that takes this much longer than estimated may wait for one that is not admitted yet: admit that. */
 enum { STALLED_NS = 5000000, STALLED_TIMES = 4 };
+/* Whoever waits for half a second gets a turn. If none has come after that time and that many tries, the file is
+ * damaged: a worker that a client has taken over may write it. The session then waits for turns no longer. */
+enum { BROKEN_NS = 2000000000, BROKEN_TRIES = 10000 };
 
 /* An operation on the card. */
 struct mark {
@@ -36,11 +41,11 @@ struct vgx_gate {
   struct vgx_turn_seat seat;
   struct mark marks[MARKS]; /* in order of submission, from `first` on */
   uint32_t first, count;
-  uint32_t entering;     /* operations that are let in and have no event yet */
+  uint32_t entering;     /* admitted operations without an event yet */
   uint64_t ahead_ns;     /* the expected times of all these together */
   uint64_t done_ns;      /* when an operation was last seen to be done */
   uint64_t submitted_ns; /* when one was last let in */
-  bool has_turn;         /* the thread looks after it */
+  bool has_turn;         /* the watcher queries its events */
 };
 
 struct cost {
@@ -63,6 +68,7 @@ static struct cost costs[COSTS];
 static struct spare *spares;
 static const struct vgx_backend *backend;
 static bool watched, watcher_sleeps;
+static atomic_bool broken; /* no turns are waited for any more */
 
 void vgx_gate_set(struct vgx_turns *turns, uint32_t tenant, uint32_t row) {
   for (uint32_t device = 0; device < VGX_TURN_DEVICES; device++)
@@ -100,7 +106,7 @@ static void learn_locked(uint32_t place, uint64_t ns) {
   struct cost *cost = &costs[place];
   if (!cost->ns)
     cost->ns = ns;
-  else /* what takes longer once has probably waited for something else */
+  else /* an increase counts less: a single long time is probably a wait for something else */
     cost->ns = ns < cost->ns ? cost->ns - (cost->ns - ns) / 2 : cost->ns + (ns - cost->ns) / 8;
 }
 
@@ -108,7 +114,7 @@ static void learn_locked(uint32_t place, uint64_t ns) {
 
 static uint64_t policy(const uint64_t *word) { return __atomic_load_n(word, __ATOMIC_RELAXED); }
 
-/* For how long the first operation has been executed. */
+/* How long the first operation has been running. */
 static uint64_t took_locked(const struct vgx_gate *gate, uint64_t now_ns) {
   if (!gate->count)
     return 0;
@@ -117,7 +123,7 @@ static uint64_t took_locked(const struct vgx_gate *gate, uint64_t now_ns) {
   return now_ns > begun ? now_ns - begun : 0;
 }
 
-/* Tell other tenants what is on the card. */
+/* Publish how long the session's queued work is expected to take. */
 static void tell_locked(const struct vgx_gate *gate, uint64_t now_ns) {
   uint64_t took = took_locked(gate, now_ns), left = gate->ahead_ns;
   if (gate->count) {
@@ -151,7 +157,7 @@ static CUevent event_locked(uint32_t context) {
   return backend->cuEventCreate(&event, DISABLE_TIMING) == CUDA_SUCCESS ? event : NULL;
 }
 
-/* Take away what is done. Several that are found at once have taken equal parts of the time. */
+/* Remove operations that are done. The time is divided equally among those that are found done at once. */
 static void look_locked(struct vgx_gate *gate, uint64_t now_ns) {
   uint32_t done = 0;
   while (done < gate->count &&
@@ -162,7 +168,7 @@ static void look_locked(struct vgx_gate *gate, uint64_t now_ns) {
   uint64_t each = took_locked(gate, now_ns) / done;
   for (uint32_t i = 0; i < done; i++) {
     struct mark *mark = &gate->marks[gate->first];
-    if (each) /* else the card was sooner at it than expected */
+    if (each) /* 0: it began earlier than estimated, so its time is unknown */
       learn_locked(mark->cost, each);
     gate->ahead_ns -= mark->expected_ns;
     keep_locked(mark->event, mark->context);
@@ -173,14 +179,14 @@ static void look_locked(struct vgx_gate *gate, uint64_t now_ns) {
   tell_locked(gate, now_ns);
 }
 
-/* Whether an operation may be let in ahead of the card, if it is the tenant's turn. `left_ns`: when not, how long what
- * is there is expected to take. */
+/* Whether an operation may be queued on the card in the tenant's turn. `*left_ns`: if not, the estimated rest of the
+ * first operation there. */
 static bool has_room_locked(const struct vgx_gate *gate, uint64_t expected_ns, uint64_t now_ns, uint64_t *left_ns) {
   uint32_t count = gate->count + gate->entering;
   *left_ns = 0;
   if (!count || (count < MARKS && gate->ahead_ns + expected_ns <= policy(&vgx_gate_turns->ahead_ns)))
     return true;
-  if (!gate->count || count == MARKS)
+  if (!gate->count)
     return false;
   const struct mark *mark = &gate->marks[gate->first];
   uint64_t took = took_locked(gate, now_ns);
@@ -192,15 +198,15 @@ static bool has_room_locked(const struct vgx_gate *gate, uint64_t expected_ns, u
 
 static void nap(uint64_t ns) { nanosleep(&(struct timespec){0, (long)ns}, NULL); }
 
-/* Sleeps end in time: the kernel may otherwise let them last 50 us longer. */
-static void wake_in_time(void) {
+/* Reduce the calling thread's timer slack: by default a sleep may last 50 us longer. */
+static void reduce_timer_slack(void) {
   static _Thread_local bool set;
   if (!set)
     prctl(PR_SET_TIMERSLACK, (unsigned long)SLACK_NS, 0, 0, 0);
   set = true;
 }
 
-/* Returns whether there is anything to look after. */
+/* Query a gate's events, and end its turn after a pause. Returns whether it still has a turn. */
 static bool look_after_locked(struct vgx_gate *gate) {
   uint64_t now = vgw_now_ns();
   look_locked(gate, now);
@@ -216,7 +222,7 @@ static bool look_after_locked(struct vgx_gate *gate) {
 
 static void *watch(void *unused) {
   (void)unused;
-  wake_in_time();
+  reduce_timer_slack();
   pthread_mutex_lock(&lock);
   for (;;) {
     bool busy = false;
@@ -270,7 +276,7 @@ static struct vgx_gate *gate_of(const struct executor_thread *t) {
 }
 
 static void let_in_locked(struct vgx_gate *gate, uint64_t expected_ns, uint64_t now_ns) {
-  if (!gate->count && !gate->entering) { /* until then the card does what the tenant before has left there */
+  if (!gate->count && !gate->entering) { /* until `free_ns` the card works on what the previous tenant has queued */
     uint64_t free_ns = vgx_turn_free(&gate->seat);
     gate->done_ns = free_ns > gate->done_ns ? free_ns : gate->done_ns;
   }
@@ -281,7 +287,7 @@ static void let_in_locked(struct vgx_gate *gate, uint64_t expected_ns, uint64_t 
   tell_locked(gate, now_ns);
 }
 
-/* Between two tries. Work that is soon done is waited for without sleeping, so that the card has no pause. */
+/* Wait between two tries: polling if work is nearly done, so that the card does not become idle. */
 static void wait_for_turn(const struct vgx_session *s, bool is_ours, uint64_t left_ns) {
   if (!is_ours)
     nap(NAP_NS);
@@ -299,14 +305,15 @@ struct vgx_entry vgx_gate_enter(struct executor_thread *t, const struct vgx_oper
   struct vgx_gate *gate = gate_of(t);
   struct vgx_session *s = t->s;
   int capturing = 0;
-  if (!gate || vgx_turn_unneeded(&gate->seat))
+  if (!gate || atomic_load(&broken) || vgx_turn_unneeded(&gate->seat))
     return entry;
   entry.stream = stream_of(op, objects);
   if (!s->backend->cuStreamGetCaptureInfo_v2 ||
       s->backend->cuStreamGetCaptureInfo_v2(entry.stream, &capturing, NULL, NULL, NULL, NULL) || capturing)
     return entry;
   uint64_t key = key_of(op, fixed), since = vgw_now_ns(), now = since, left;
-  wake_in_time();
+  uint32_t refused = 0;
+  reduce_timer_slack();
   pthread_mutex_lock(&lock);
   backend = s->backend;
   entry.cost = cost_of_locked(key);
@@ -318,6 +325,13 @@ struct vgx_entry vgx_gate_enter(struct executor_thread *t, const struct vgx_oper
     bool room = has_room_locked(gate, entry.expected_ns, now, &left), ours = vgx_turn_ask(&gate->seat, now, since);
     if ((room && ours) || atomic_load(&s->ended))
       break;
+    refused += !ours;
+    if (refused > BROKEN_TRIES && now - since > BROKEN_NS) {
+      if (!atomic_exchange(&broken, true))
+        vgx_log(s, 4, "no turn on the card came within 2 s: this session's work no longer waits for turns");
+      pthread_mutex_unlock(&lock);
+      return entry;
+    }
     pthread_mutex_unlock(&lock);
     wait_for_turn(s, ours, left);
     pthread_mutex_lock(&lock);

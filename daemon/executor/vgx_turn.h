@@ -5,7 +5,8 @@
  *
  * No locks: whoever wants a turn decides by what stands here, and takes it with one compare-and-swap. A worker that
  * ends leaves nothing held for longer than `starving_ns`. Times are CLOCK_MONOTONIC's. Workers are trusted with this no
- * less than with the card: one that a client has taken over can submit without a turn. */
+ * less than with the card: one that a client has taken over can submit without a turn, or damage the file: vgx_gate.c
+ * then stops waiting. */
 #ifndef VGX_TURN_H
 #define VGX_TURN_H
 

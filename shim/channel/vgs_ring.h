@@ -81,7 +81,7 @@ void vgs_ring_leave(struct vgs_ring *ring);
 /* VGW_NOTICE_*: what the reply to the thread's next waiting call will announce. */
 uint32_t vgs_ring_notice(void);
 
-/* Space for a record in one piece, in a ring that the caller is in; NULL: the session is over. After
+/* Contiguous space for a record, in a ring that the caller has entered; NULL: the session is over. After
  * writing there, call publish: it makes the record visible to the worker, and wakes it. */
 uint8_t *vgs_ring_reserve(struct vgs_ring *ring, uint64_t nbytes);
 void vgs_ring_publish(struct vgs_ring *ring, uint64_t nbytes);

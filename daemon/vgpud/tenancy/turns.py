@@ -48,9 +48,16 @@ class Turns:
     """The file. All methods run on the event loop."""
 
     def __init__(
-        self, policy: Policy | None = None, fd: int | None = None, rows: Mapping[int, str] | None = None
+        self,
+        policy: Policy | None = None,
+        fd: int | None = None,
+        rows: Mapping[int, str] | None = None,
+        tenants: Mapping[str, int] | None = None,
     ) -> None:
-        """A new file, or the previous vgpud's: `fd`, and `rows`, the tenant of each session. Raises OSError."""
+        """A new file, or the previous vgpud's: `fd`, the tenant of each session, each tenant's number. Raises OSError.
+
+        The numbers are not read from the file, as workers write it.
+        """
         is_new = fd is None
         if fd is None:
             fd = os.memfd_create("vgpu-turns", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -58,14 +65,12 @@ class Turns:
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         self._fd = fd
         self._memory = mmap.mmap(fd, NBYTES)
-        self._tenants: dict[str, int] = {}
+        self._tenants: dict[str, int] = dict(tenants or {})
         self._rows: dict[int, str] = dict(rows or {})
         if is_new:
             policy = policy or Policy()
             words = (policy.quantum_ns, policy.pause_ns, policy.ahead_ns, policy.starving_ns, policy.alone_ns)
             _HEAD.pack_into(self._memory, 0, 0, *words, 0, 0)
-        for row, tenant in self._rows.items():
-            self._tenants[tenant] = self._word(_ROWS_AT + row * _WORD.size) - 1
 
     def fileno(self) -> int:
         """What workers map."""
@@ -142,12 +147,13 @@ class Turns:
 
     def dump(self) -> dict[str, Any]:
         """For restore(), in the vgpud that follows; without the descriptor."""
-        return {"nbytes": NBYTES, "rows": self._rows}
+        return {"nbytes": NBYTES, "rows": self._rows, "tenants": self._tenants}
 
     @classmethod
     def restore(cls, fd: int, fields: dict[str, Any]) -> Turns:
         """Continue with the file of dump(). If it has another layout, a new one is begun for new sessions."""
-        if fields["nbytes"] == NBYTES:
-            return cls(fd=fd, rows={int(row): tenant for row, tenant in fields["rows"].items()})
+        if fields["nbytes"] == NBYTES and "tenants" in fields:
+            rows = {int(row): tenant for row, tenant in fields["rows"].items()}
+            return cls(fd=fd, rows=rows, tenants=fields["tenants"])
         os.close(fd)
         return cls()

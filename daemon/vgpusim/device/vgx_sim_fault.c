@@ -1,5 +1,5 @@
-/* Faults become results. The handlers act only while a thread is inside a guarded body; otherwise the fault goes to the
- * previous handler.
+/* Turns signals of faults into error codes. The handlers act only while a thread is inside a guarded body; otherwise
+ * the fault goes to the previous handler.
  *
  * A body is left with siglongjmp, so it must not hold anything: kernels hold no locks, and the services they call are
  * bracketed. Handlers are installed with SA_NODEFER, so no signal mask needs restoring. The floating-point control word

@@ -23,7 +23,7 @@ except ImportError:  # optional dependency: without it only reachability is chec
 CONNECT_TIMEOUT_S = 1.0  # the guest library's value
 ANSWER_TIMEOUT_S = 5.0
 PROTOCOL_VERSION = 1
-LOCAL_FEATURES, REMOTE_FEATURES = ("pinned-fd", "ring"), ("region",)  # offered; the doctor uses none of them
+LOCAL_FEATURES, REMOTE_FEATURES = ("pinned-fd", "ring"), ("region",)  # offered in the hello, but not used
 _STUBS_CAP = 64
 _FRAME_NBYTES = 4 << 20
 _PINGS = 20

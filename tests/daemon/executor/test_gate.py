@@ -3,13 +3,17 @@ card that all processes share. tests/daemon/executor/test_turn.py has the same i
 
 from __future__ import annotations
 
+import mmap
+import os
 import re
 import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from vgpud.tenancy import turns
 
 from tests.conftest import ROOT
 from tests.daemon.running import Running, wait_until
@@ -121,6 +125,25 @@ def test_two_that_saturate(running: Running, start: Start) -> None:
     metrics = running.admin.metrics()
     turns = {name: float(took) for name, took in re.findall(TURNS, metrics)}
     assert turns["token:heavy"] > turns["token:light"] > 0
+
+
+def test_a_damaged_file_of_turns_stops_nobody(running: Running, start: Start) -> None:
+    """What a worker that a client has taken over could write: the turn is for ever a tenant's that has no session."""
+    programs = [start(name, "launch(50)\nok(cuda.cuCtxSynchronize())\nprint('done', flush=True)") for name in WEIGHTS]
+    folder = Path(f"/proc/{running.process.pid}/fd")
+    path, *_ = [each for each in folder.iterdir() if "vgpu-turns" in os.readlink(each)]
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), turns.NBYTES) as memory:
+        turn, held_until = turns._DEVICES_AT, turns._DEVICES_AT + 3 * 8  # of the first device
+        struct.pack_into("<Q", memory, turn, 1 << 16 | turns.TENANTS)
+        struct.pack_into("<Q", memory, held_until, 1 << 62)
+        try:
+            for program in programs:
+                tell(program)
+                assert read(program) == "done"
+        finally:
+            struct.pack_into("<Q", memory, turn, 0)
+            struct.pack_into("<Q", memory, held_until, 0)
+    assert "no turn on the card came within 2 s" in running.log
 
 
 def test_captures_graphs_and_contexts_that_go(running: Running, start: Start) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
+import os
 
 import pytest
 from vgpud.tenancy.turns import NBYTES, Policy, Turns
@@ -142,8 +144,6 @@ def test_more_tenants_than_places(card: Card) -> None:
 
 
 def test_a_file_is_taken_over(card: Card) -> None:
-    import os
-
     first = card.tenant("a", 300)
     again = Turns.restore(os.dup(card.turns.fileno()), card.turns.dump() | {"rows": {"0": "a"}})
     assert again.rows == {0: "a"}
@@ -152,3 +152,14 @@ def test_a_file_is_taken_over(card: Card) -> None:
     again.give_back(1)
     assert again.rows == {}
     assert Turns.restore(os.dup(card.turns.fileno()), {"nbytes": NBYTES + 8, "rows": {"0": "a"}}).rows == {}
+
+
+def test_the_next_vgpud_believes_nothing_that_workers_wrote(card: Card) -> None:
+    card.turns.take(0, "a", 100)
+    with mmap.mmap(card.turns.fileno(), NBYTES) as memory:
+        memory[64:] = bytes([255]) * (NBYTES - 64)
+    again = Turns.restore(os.dup(card.turns.fileno()), card.turns.dump())
+    assert again.take(0, "a", 100) == card.turns.take(0, "a", 100)
+    assert set(again.used_ns()) == {("a", device) for device in range(16)}
+    again.give_back(0)
+    assert again.take(1, "b", 100) == 0
