@@ -193,4 +193,7 @@ void vgx_sim_service_pause(void) {
     current_guard->in_service = 0;
 }
 
-void vgx_sim_kick(pthread_t thread) { pthread_kill(thread, kick_signal()); }
+void vgx_sim_kick(pthread_t thread) {
+  pthread_once(&installed, install); /* the thread may not be in a body yet: by default the signal ends the process */
+  pthread_kill(thread, kick_signal());
+}

@@ -74,6 +74,12 @@ assert sim.read(address + 8 * 99, 8) == (100).to_bytes(8, "little")
         assert lines[2] == "file.cu:12: kernel: block: [0,0,0], thread: [0,0,0] Assertion `x > 0` failed."
 
 
+def test_a_thread_may_be_kicked_before_any_kernel_ran(library_path: Path) -> None:
+    """The first launch may be stopped before one of its threads has begun: by default the signal ends the process."""
+    out = run(library_path, "import threading\nlib.vgx_sim_kick(ctypes.c_ulong(threading.get_ident()))\nprint('alive')")
+    assert out == "alive\n"
+
+
 def test_fault_names_the_kernel_and_the_allocation(library_path: Path) -> None:
     out = run(
         library_path,
