@@ -18,12 +18,14 @@
 
 enum { MARKS = 256, COSTS = 1024, DISABLE_TIMING = 2, PROBES = 8 };
 /* Time between two queries: NAP_NS while another tenant has the turn, and in the watcher. In its own turn a thread
- * polls if the queue has less than CLOSE_NS left, and else sleeps for half of what is left, at most NAP_MOST_NS. */
+ * polls if the first operation is expected to end within CLOSE_NS, or was less ago; else it sleeps for half of the time
+ * till or since then, at most NAP_MOST_NS. */
 enum { NAP_NS = 20000, CLOSE_NS = 150000, NAP_MOST_NS = 500000, SLACK_NS = 1000 };
 /* An operation longer than `ahead_ns` is admitted this long before the one ahead of it ends, so the card is not idle.
  */
 enum { NEXT_NS = 25000 };
-/* An operation that takes this much longer than estimated may wait for one that is not admitted yet: admit that. */
+/* An operation that takes this much longer than estimated may wait for one that is not admitted yet: the next one is
+ * admitted. One in this time only, as the reason may as well be what another tenant had queued before. */
 enum { STALLED_NS = 5000000, STALLED_TIMES = 4 };
 /* Whoever waits for half a second gets a turn. If none has come after that time and that many tries, the file is
  * damaged: a worker that a client has taken over may write it. The session then waits for turns no longer. */
@@ -179,19 +181,20 @@ static void look_locked(struct vgx_gate *gate, uint64_t now_ns) {
   tell_locked(gate, now_ns);
 }
 
-/* Whether an operation may be queued on the card in the tenant's turn. `*left_ns`: if not, the estimated rest of the
- * first operation there. */
-static bool has_room_locked(const struct vgx_gate *gate, uint64_t expected_ns, uint64_t now_ns, uint64_t *left_ns) {
+/* Whether an operation may be queued on the card in the tenant's turn. `*far_ns`: if not, how far the estimated end of
+ * the first operation there is, before or after now. */
+static bool has_room_locked(const struct vgx_gate *gate, uint64_t expected_ns, uint64_t now_ns, uint64_t *far_ns) {
   uint32_t count = gate->count + gate->entering;
-  *left_ns = 0;
+  *far_ns = 0;
   if (!count || (count < MARKS && gate->ahead_ns + expected_ns <= policy(&vgx_gate_turns->ahead_ns)))
     return true;
   if (!gate->count)
     return false;
   const struct mark *mark = &gate->marks[gate->first];
-  uint64_t took = took_locked(gate, now_ns);
-  *left_ns = mark->expected_ns > took ? mark->expected_ns - took : 0;
-  return (count == 1 && *left_ns <= NEXT_NS) || took > STALLED_NS + STALLED_TIMES * mark->expected_ns;
+  uint64_t took = took_locked(gate, now_ns), stalled = STALLED_NS + STALLED_TIMES * mark->expected_ns;
+  *far_ns = mark->expected_ns > took ? mark->expected_ns - took : took - mark->expected_ns;
+  return (count == 1 && took + NEXT_NS >= mark->expected_ns) ||
+         (took > stalled && now_ns - gate->submitted_ns > stalled);
 }
 
 /* --- the end of a turn --- */
@@ -287,12 +290,12 @@ static void let_in_locked(struct vgx_gate *gate, uint64_t expected_ns, uint64_t 
   tell_locked(gate, now_ns);
 }
 
-/* Wait between two tries: polling if work is nearly done, so that the card does not become idle. */
-static void wait_for_turn(const struct vgx_session *s, bool is_ours, uint64_t left_ns) {
+/* Wait between two tries: polling if work is about to be done, so that the card does not become idle. */
+static void wait_for_turn(const struct vgx_session *s, bool is_ours, uint64_t far_ns) {
   if (!is_ours)
     nap(NAP_NS);
-  else if (left_ns > CLOSE_NS)
-    nap(left_ns / 2 < NAP_MOST_NS ? left_ns / 2 : NAP_MOST_NS);
+  else if (far_ns > CLOSE_NS)
+    nap(far_ns / 2 < NAP_MOST_NS ? far_ns / 2 : NAP_MOST_NS);
   else if (s->options->spin_us)
     __builtin_ia32_pause();
   else
@@ -311,7 +314,7 @@ struct vgx_entry vgx_gate_enter(struct executor_thread *t, const struct vgx_oper
   if (!s->backend->cuStreamGetCaptureInfo_v2 ||
       s->backend->cuStreamGetCaptureInfo_v2(entry.stream, &capturing, NULL, NULL, NULL, NULL) || capturing)
     return entry;
-  uint64_t key = key_of(op, fixed), since = vgw_now_ns(), now = since, left;
+  uint64_t key = key_of(op, fixed), since = vgw_now_ns(), now = since, far;
   uint32_t refused = 0;
   reduce_timer_slack();
   pthread_mutex_lock(&lock);
@@ -322,7 +325,7 @@ struct vgx_entry vgx_gate_enter(struct executor_thread *t, const struct vgx_oper
     entry.expected_ns = costs[entry.cost].ns;
     if (!entry.expected_ns)
       entry.expected_ns = policy(&vgx_gate_turns->ahead_ns);
-    bool room = has_room_locked(gate, entry.expected_ns, now, &left), ours = vgx_turn_ask(&gate->seat, now, since);
+    bool room = has_room_locked(gate, entry.expected_ns, now, &far), ours = vgx_turn_ask(&gate->seat, now, since);
     if ((room && ours) || atomic_load(&s->ended))
       break;
     refused += !ours;
@@ -333,7 +336,7 @@ struct vgx_entry vgx_gate_enter(struct executor_thread *t, const struct vgx_oper
       return entry;
     }
     pthread_mutex_unlock(&lock);
-    wait_for_turn(s, ours, left);
+    wait_for_turn(s, ours, far);
     pthread_mutex_lock(&lock);
   }
   let_in_locked(gate, entry.expected_ns, now);

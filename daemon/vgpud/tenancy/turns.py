@@ -10,11 +10,12 @@ import fcntl
 import mmap
 import os
 import struct
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 DEVICES, TENANTS, ROWS = 16, 64, 1024
 _CAP = 2**53  # what JSON and Prometheus hold exactly
@@ -53,11 +54,13 @@ class Turns:
         fd: int | None = None,
         rows: Mapping[int, str] | None = None,
         tenants: Mapping[str, int] | None = None,
+        now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """A new file, or the previous vgpud's: `fd`, the tenant of each session, each tenant's number. Raises OSError.
 
-        The numbers are not read from the file, as workers write it.
+        The numbers are not read from the file, as workers write it. `now_ns`: the workers' clock.
         """
+        self._now_ns = now_ns
         is_new = fd is None
         if fd is None:
             fd = os.memfd_create("vgpu-turns", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -106,11 +109,11 @@ class Turns:
             if number is None:
                 return None
             for device in range(DEVICES):
-                at = _DEVICES_AT + device * _DEVICE_NBYTES + _DEVICE_HEAD.size + number * _TENANT.size
                 # Whoever comes is where those are who have been at work: waiting earns nothing.
                 virtual_ns = self._word(_DEVICES_AT + device * _DEVICE_NBYTES + 2 * _WORD.size)
-                _TENANT.pack_into(self._memory, at, 0, virtual_ns, 0, 0)
+                _TENANT.pack_into(self._memory, self._tenant_at(device, number), 0, virtual_ns, 0, 0)
             self._tenants[tenant] = number
+            self._end_being_alone()
         self._set(_WEIGHTS_AT + number * _WORD.size, weight)
         self._set(_TENANTS_USED_AT, max(self._word(_TENANTS_USED_AT), number + 1))
         self._set(_ROWS_USED_AT, max(self._word(_ROWS_USED_AT), row + 1))
@@ -118,6 +121,19 @@ class Turns:
         self._rows[row] = tenant
         self._set(0, len(self._tenants))
         return number
+
+    def _tenant_at(self, device: int, number: int) -> int:
+        return _DEVICES_AT + device * _DEVICE_NBYTES + _DEVICE_HEAD.size + number * _TENANT.size
+
+    def _end_being_alone(self) -> None:
+        """Have every tenant count as one that has just submitted: none is alone until it has been quiet for `alone_ns`.
+
+        What they submitted while they needed no turn has not been recorded.
+        """
+        for device in range(DEVICES):
+            self._set(_DEVICES_AT + device * _DEVICE_NBYTES + 4 * _WORD.size, 0)
+            for number in self._tenants.values():
+                self._set(self._tenant_at(device, number) + 3 * _WORD.size, self._now_ns())
 
     def give_back(self, row: int) -> None:
         """The session's worker has ended. A turn that its tenant has ends with the tenant's last session."""
@@ -140,8 +156,7 @@ class Turns:
         found = {}
         for tenant, number in self._tenants.items():
             for device in range(DEVICES):
-                at = _DEVICES_AT + device * _DEVICE_NBYTES + _DEVICE_HEAD.size + number * _TENANT.size
-                if used := self._word(at):
+                if used := self._word(self._tenant_at(device, number)):
                     found[tenant, device] = min(_CAP, used)
         return found
 

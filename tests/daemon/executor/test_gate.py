@@ -9,7 +9,9 @@ import re
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -41,9 +43,10 @@ ok(cuda.cuCtxSynchronize())
 print("ready", flush=True)
 sys.stdin.readline()
 """
-SATURATE = "for _ in range(5000): launch(400, None, {number})\nsys.stdin.read()"
+SATURATE = "while True: launch(400, None, {number})"
 TURNS = r'vgpu_tenant_turn_seconds_total{gpu="0",tenant="([^"]+)"} (\S+)'
 WEIGHTS = {"heavy": 300, "light": 100}
+ALONE_NS_AT = 5 * 8
 Start = Callable[..., subprocess.Popen[str]]
 
 
@@ -105,17 +108,28 @@ def read(program: subprocess.Popen[str]) -> str:
     return program.stdout.readline().strip()
 
 
+def card(running: Running) -> bytes:
+    return (running.config.parent / "card").read_bytes()
+
+
 def counts(running: Running) -> list[int]:
     """How many kernels the card has been given, by the number of the program."""
-    words = struct.unpack("<4q", (running.config.parent / "card").read_bytes()[:32])
-    return [0, *words[1:]]
+    return [0, *struct.unpack("<3q", card(running)[8:32])]
+
+
+@contextmanager
+def turns_file(running: Running) -> Iterator[mmap.mmap]:
+    folder = Path(f"/proc/{running.process.pid}/fd")
+    path, *_ = [each for each in folder.iterdir() if "vgpu-turns" in os.readlink(each)]
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), turns.NBYTES) as memory:
+        yield memory
 
 
 def test_two_that_saturate(running: Running, start: Start) -> None:
     """By counted kernels. Programs launch more than the card can do; but where the machine has no processor left for a
     worker in its turn, the turn goes by, so the bound is wide: without turns both would get half."""
     programs = [start(name, SATURATE.format(number=number)) for number, name in enumerate(WEIGHTS, 2)]
-    for program in programs:  # now that both have launched something, so that none is alone
+    for program in programs:
         tell(program)
     wait_until(lambda: min(counts(running)[2:]) > 20, 30)
     before = counts(running)
@@ -127,12 +141,33 @@ def test_two_that_saturate(running: Running, start: Start) -> None:
     assert turns["token:heavy"] > turns["token:light"] > 0
 
 
+def test_what_another_has_queued_does_not_open_the_gate(running: Running, start: Start) -> None:
+    """A tenant that was alone has filled the card's queue. Who comes then must not queue all it has beside that."""
+    light = start("light", "for _ in range(5000): launch(400, None, 3)\nprint('queued', flush=True)\nsys.stdin.read()")
+    heavy = start("heavy", SATURATE.format(number=2))
+    before = counts(running)
+    with turns_file(running) as memory:
+        struct.pack_into("<Q", memory, ALONE_NS_AT, 1)  # whoever submits is alone
+        try:
+            tell(light)
+            assert read(light) == "queued"
+            wait_until(lambda: counts(running)[3] - before[3] == 5000, 60)
+        finally:
+            struct.pack_into("<Q", memory, ALONE_NS_AT, turns.Policy().alone_ns)
+    begun, free_ns = time.monotonic_ns(), struct.unpack("<q", card(running)[:8])[0]
+    tell(heavy)
+    while True:
+        queued, now = counts(running)[2] - before[2], time.monotonic_ns()
+        if now > free_ns:
+            break
+        assert queued <= 2 + (now - begun) / 5e6  # one in 5 ms, should the first wait for it
+        time.sleep(0.01)
+
+
 def test_a_damaged_file_of_turns_stops_nobody(running: Running, start: Start) -> None:
     """What a worker that a client has taken over could write: the turn is for ever a tenant's that has no session."""
     programs = [start(name, "launch(50)\nok(cuda.cuCtxSynchronize())\nprint('done', flush=True)") for name in WEIGHTS]
-    folder = Path(f"/proc/{running.process.pid}/fd")
-    path, *_ = [each for each in folder.iterdir() if "vgpu-turns" in os.readlink(each)]
-    with path.open("r+b") as file, mmap.mmap(file.fileno(), turns.NBYTES) as memory:
+    with turns_file(running) as memory:
         turn, held_until = turns._DEVICES_AT, turns._DEVICES_AT + 3 * 8  # of the first device
         struct.pack_into("<Q", memory, turn, 1 << 16 | turns.TENANTS)
         struct.pack_into("<Q", memory, held_until, 1 << 62)

@@ -52,7 +52,7 @@ class Card:
     free_ns: int = 0  # when it has done all that was submitted
 
     def __post_init__(self) -> None:
-        self.turns = Turns(self.policy)
+        self.turns = Turns(self.policy, now_ns=lambda: self.now_ns)
         self._memory = mmap.mmap(self.turns.fileno(), turns.NBYTES)
         self._rows = itertools.count()
         self._queue: list[tuple[int, int, Step]] = []
