@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
+from protocol.gen.model import SpecError
 from protocol.gen.nvml import SCALARS, NvmlApi, NvmlFunction, Param, Role, Source
+from protocol.spec_nvml.absent import REASONS
 
 BANNER = "/* Generated from protocol/spec_nvml; do not edit. */\n"
 
@@ -32,7 +36,11 @@ def emit_header(api: NvmlApi) -> str:
     for f in api.functions:
         if f.source is Source.LOCAL and f.body == f.name:
             out.append(f"{_prototype(f, f'vgs_{f.name}')};\n")
-    return "".join(out) + "\n#endif\n"
+    out.append("\n/* Rows of vgs_nvml_functions that are questions of such a body. */\nenum {\n")
+    for i, f in enumerate(_served(api)):
+        if f.asked:
+            out.append(f"  VGS_ASK_{f.name} = {i},\n")
+    return "".join(out) + "};\n\n#endif\n"
 
 
 def _row(p: Param) -> str:
@@ -53,19 +61,24 @@ def _local(f: NvmlFunction) -> str:
     )
 
 
+def _served(api: NvmlApi) -> list[NvmlFunction]:
+    """The functions that have a row in the table."""
+    return [f for f in api.functions if f.source is not Source.LOCAL or f.asked]
+
+
 def emit_exports(api: NvmlApi) -> str:
     """The table of functions, in the order of their names, and the exported functions."""
     out = [BANNER, '#include "vgs_nvml_answer.h"\n#include "vgs_nvml_init.h"\n\n']
-    served = [f for f in api.functions if f.source is not Source.LOCAL]
+    served = _served(api)
     for f in served:
-        if f.params:
-            rows = ", ".join(_row(p) for p in f.params)
+        if f.asked or f.params:
+            rows = ", ".join(_row(p) for p in f.asked or f.params)
             out.append(f"static const struct vgs_nvml_param params_{f.name}[] = {{{rows}}};\n")
     out.append("\nconst struct vgs_nvml_function vgs_nvml_functions[] = {\n")
     for f in served:
-        params = f"params_{f.name}" if f.params else "NULL"
+        params = f"params_{f.name}" if f.asked or f.params else "NULL"
         source = "VGS_NVML_NONE" if f.source is Source.NONE else "VGS_NVML_ASKED"
-        out.append(f'    {{"{f.name}", {params}, {len(f.params)}, {source}, {f.refusal}}},\n')
+        out.append(f'    {{"{f.name}", {params}, {len(f.asked or f.params)}, {source}, {f.refusal}}},\n')
     out.append(f"}};\nconst unsigned vgs_nvml_function_count = {len(served)};\n\n")
     index = {f.name: i for i, f in enumerate(served)}
     for f in api.functions:
@@ -97,12 +110,27 @@ def emit_python(api: NvmlApi) -> str:
     out.append("}\n\n# function: (source, domain of its integers, [(role, bytes, struct, versions, inputs), ...])\n")
     out.append("CALLS: dict[str, tuple[str, int, tuple[tuple[str, int, str, tuple[int, ...], int], ...]]] = {\n")
     for f in api.functions:
-        if f.source in (Source.SNAPSHOT, Source.LIVE):
-            params = tuple((p.role.value, p.nbytes, p.struct, p.versions, p.inputs) for p in f.params)
-            out.append(f"    {f.name!r}: ({f.source.value!r}, {f.domain}, {params!r}),\n")
+        if f.asked or f.source in (Source.SNAPSHOT, Source.LIVE):
+            params = tuple((p.role.value, p.nbytes, p.struct, p.versions, p.inputs) for p in f.asked or f.params)
+            source = Source.LIVE if f.asked else f.source
+            out.append(f"    {f.name!r}: ({source.value!r}, {f.domain}, {params!r}),\n")
     out.append("}\n\n# every exported function: where its answer comes from\nSOURCES: dict[str, str] = {\n")
-    out += [f"    {f.name!r}: {f.source.value!r},\n" for f in api.functions]
+    out += [f"    {f.name!r}: {(Source.LIVE if f.asked else f.source).value!r},\n" for f in api.functions]
+    out.append("}\n\n# functions without an answer: why\nREASONS: dict[str, str] = {\n")
+    for reason, names in absent_nvml(api).items():
+        out += [f"    {name!r}: {reason!r},\n" for name in names]
     return "".join(out) + "}\n"
+
+
+def absent_nvml(api: NvmlApi) -> dict[str, list[str]]:
+    """Functions without an answer, by the reason. Raises SpecError for one that has none."""
+    found: dict[str, list[str]] = {reason: [] for reason, _ in REASONS}
+    for name in (f.name.removeprefix("nvml") for f in api.functions if f.source is Source.NONE):
+        reason = next((why for why, names in REASONS if any(fnmatchcase(name, n) for n in names.split())), None)
+        if reason is None:
+            raise SpecError(f"nvml{name}: neither an answer nor a reason (protocol/spec_nvml/absent.py)")
+        found[reason].append(f"nvml{name}")
+    return {reason: names for reason, names in found.items() if names}
 
 
 def emit_all(api: NvmlApi) -> dict[str, str]:

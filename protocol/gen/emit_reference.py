@@ -6,12 +6,12 @@ from fnmatch import fnmatchcase
 from itertools import groupby
 
 from protocol.gen.emit_guest import SUFFIXES
+from protocol.gen.emit_nvml import absent_nvml
 from protocol.gen.load import Api
 from protocol.gen.model import Function, Need, Role, SpecError
-from protocol.gen.nvml import NvmlApi, Source
+from protocol.gen.nvml import NvmlApi
 from protocol.spec import MODULES
 from protocol.spec.absent import REASONS
-from protocol.spec_nvml.absent import REASONS as NVML_REASONS
 
 HEAD = """# The driver's functions
 
@@ -40,17 +40,6 @@ def absent(api: Api) -> dict[str, list[str]]:
         if reason is None:
             raise SpecError(f"{name}: neither a body nor a reason (protocol/spec/absent.py)")
         found[reason].append(name)
-    return {reason: names for reason, names in found.items() if names}
-
-
-def absent_nvml(nvml: NvmlApi) -> dict[str, list[str]]:
-    """Functions of NVML without an answer, by the reason. Raises SpecError for one that has none."""
-    found: dict[str, list[str]] = {reason: [] for reason, _ in NVML_REASONS}
-    for name in (f.name.removeprefix("nvml") for f in nvml.functions if f.source is Source.NONE):
-        reason = next((why for why, names in NVML_REASONS if any(fnmatchcase(name, n) for n in names.split())), None)
-        if reason is None:
-            raise SpecError(f"nvml{name}: neither an answer nor a reason (protocol/spec_nvml/absent.py)")
-        found[reason].append(f"nvml{name}")
     return {reason: names for reason, names in found.items() if names}
 
 

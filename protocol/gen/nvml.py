@@ -8,7 +8,7 @@ Parameters are written in one string, separated by blanks, each `name:type` (`de
     vgpu                likewise, but NOT_FOUND        cstr                const char *, given
     T*                  struct T, written              text96              char[96] without a length
     T@VERSION           versioned struct T: its first word is checked; +N: the N words after it are given by the caller
-    T[]                 unsigned *count (capacity, then number) and the items that follow
+    T[], int[], long[]  unsigned *count (capacity, then number) and the items that follow
     ptr, ptr?           any other pointer; ? may be NULL
 """
 
@@ -99,6 +99,7 @@ class NvmlFunction:
     body: str = ""  # for a local function: the function whose body serves it
     refusal: int = 3  # for a function without an answer: what it returns
     returns: str = "nvmlReturn_t"
+    asked: list[Param] = field(default_factory=list)  # for a local function: the question that its body asks vgpud
 
 
 @dataclass
@@ -138,8 +139,12 @@ def fn(
     body: str = "",
     refusal: int = NOT_SUPPORTED,
     returns: str = "nvmlReturn_t",
+    asks: str = "",
 ) -> None:
-    """Describe one function. Without a source it has no answer but `refusal`."""
+    """Describe one function. Without a source it has no answer but `refusal`.
+
+    `asks`: for a local function whose body asks vgpud, the parameters of that question.
+    """
     parsed = [p for text in params.split() for p in _parse(name, text)]
     if len({p.name for p in parsed}) != len(parsed):
         raise SpecError(f"{name}: two parameters of one name")
@@ -147,7 +152,11 @@ def fn(
         raise SpecError(f"{name}: an untyped pointer cannot be answered")
     if body and source is not LOCAL:
         raise SpecError(f"{name}: only a local function has a body")
-    _api.functions.append(NvmlFunction(name, parsed, source, domain, needs_init, body or name, refusal, returns))
+    if asks and source is not LOCAL:
+        raise SpecError(f"{name}: only a local function asks a question of its own")
+    asked = [p for text in asks.split() for p in _parse(name, text)]
+    described = NvmlFunction(name, parsed, source, domain, needs_init, body or name, refusal, returns, asked)
+    _api.functions.append(described)
 
 
 def _parse(function: str, text: str) -> list[Param]:
@@ -176,6 +185,12 @@ def _parse(function: str, text: str) -> list[Param]:
         return [Param(name, Role.FIXED_TEXT, "char *", int(kind.removeprefix("text")))]
     if "@" in kind:
         return [_versioned(function, name, *kind.split("@"))]
+    if kind in ("int[]", "long[]"):
+        scalar = simple[kind.replace("[]", "*")]
+        return [
+            Param(f"{name}_count", Role.COUNT, "unsigned int *", 4),
+            Param(name, Role.ITEMS, scalar.c, scalar.nbytes),
+        ]
     declared = _api.structs.get(kind.rstrip("*[]"))
     if declared is None or not kind.endswith(("*", "[]")):
         raise SpecError(f"{function}: {name}: unknown type {kind!r}")

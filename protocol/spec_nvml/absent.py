@@ -18,47 +18,61 @@ REASONS: tuple[tuple[str, str], ...] = (
         "SystemSet* UnitSet* DeviceValidateInforom",
     ),
     (
-        "A guest has a device, or a MIG instance, as a whole: it divides nothing and sees no other part.",
-        "GpuInstance* ComputeInstance* DeviceGetGpuInstance* DeviceGetMigDeviceHandle* DeviceGetDeviceHandleFromMig* "
-        "DeviceGetComputeInstanceId DeviceGetAttributes* GpmMigSampleGet",
+        "It is about a MIG instance, and a guest's device is a whole one: NVIDIA's library refuses it there, too. "
+        "Profiles and the remaining capacity are answered.",
+        "GpuInstance* ComputeInstance* DeviceGetGpuInstanceById DeviceGetGpuInstanceId DeviceGetGpuInstances "
+        "DeviceGetMigDeviceHandle* DeviceGetDeviceHandleFromMig* DeviceGetComputeInstanceId DeviceGetAttributes* "
+        "GpmMigSampleGet",
     ),
     (
-        "It tells of other users' processes. A guest's own are in nvmlDeviceGetComputeRunningProcesses.",
-        "DeviceGetAccounting* DeviceGetProcessUtilization DeviceGetProcessesUtilizationInfo "
-        "DeviceGetRunningProcessDetailList",
+        "Where an instance of MIG could lie is of use only to who may create one.",
+        "DeviceGetGpuInstancePossiblePlacements*",
     ),
     (
-        "It tells which machine this is, or where the card sits in it; the guest's own processors are others.",
-        "DeviceGetSerial DeviceGetMinorNumber DeviceGetModuleId DeviceGetPlatformInfo DeviceGetHostname* DeviceGetPdi "
-        "DeviceGetCpuAffinity* DeviceGetMemoryAffinity DeviceGetNumaNodeId DeviceGetTopology* SystemGetTopology* "
-        "DeviceOnSameBoard DeviceGetIrqNum GetExcludedDevice* GetBlacklistDevice* DeviceGetInforom* "
-        "DeviceGetLastBBXFlushTime DeviceGetBridgeChipInfo SystemGetDriverBranch DeviceQueryDrainState "
+        "The guest's own processes are in nvmlDeviceGetComputeRunningProcesses and nvmlDeviceGetProcessUtilization; "
+        "this form has a pointer inside its struct.",
+        "DeviceGetProcessesUtilizationInfo DeviceGetRunningProcessDetailList",
+    ),
+    (
+        "It identifies the machine or the card beyond its UUID.",
+        "DeviceGetSerial DeviceGetPlatformInfo DeviceGetHostname* DeviceGetPdi SystemGetDriverBranch",
+    ),
+    (
+        "It says where the card sits in the host, whose processors, device files and drain state are not the guest's.",
+        "DeviceGetMinorNumber DeviceGetModuleId DeviceGetCpuAffinity* DeviceGetMemoryAffinity DeviceGetNumaNodeId "
+        "DeviceGetTopologyNearestGpus SystemGetTopology* DeviceGetIrqNum DeviceGetBridgeChipInfo "
+        "DeviceQueryDrainState",
+    ),
+    (
+        "It says what others than root may change; a guest may change nothing.",
         "DeviceGetAPIRestriction",
+    ),
+    (
+        "Devices that the operator excluded are not shown: their number, which is answered, is 0.",
+        "GetExcludedDevice* GetBlacklistDevice*",
     ),
     ("S-class units hold cards outside a machine; no supported driver has met one.", "Unit*"),
     (
         "Confidential computing protects a host's memory from others; a remoted guest is outside of it.",
-        "*ConfCompute* *DramEncryption*",
+        "*ConfCompute*",
     ),
-    ("Encoders and frame capture are not remoted.", "DeviceGetEncoder* DeviceGetFBC*"),
     (
-        "Counters that all users of a device share, and that asking changes.",
-        "Gpm* DeviceReadPRM* DeviceGetNvLinkUtilization* DeviceGetSamples",
+        "Its samples show in detail what all tenants of the device compute; utilization, clocks, links and power are "
+        "answered by other functions.",
+        "Gpm* DeviceReadPRM*",
     ),
     ("Events of the whole machine.", "SystemEventSet* SystemRegisterEvents"),
     (
-        "Not carried yet: tables and settings of clocks, fans and power that programs rarely read.",
-        "*Clock* *Clk* *Fan* *Cooler* *Power* *Pstates* *PerformanceModes DeviceGetSupportedPerformanceStates "
-        "DeviceGetThermalSettings DeviceGetDriverModel* DeviceGetGpuOperationMode DeviceGetCapabilities",
+        "It is a control of NvLinks before Volta, or of the whole host.",
+        "DeviceGetNvLinkUtilizationControl SystemGetNvlinkBwMode",
     ),
     (
-        "Not carried yet: histories of errors and repairs.",
-        "DeviceGetRetiredPages* DeviceGetRemappedRows_v2 DeviceGetRepairStatus DeviceGetSram* "
-        "DeviceGetUnrepairableMemory*",
+        "It is about the driver for Windows, operation modes of Kepler, or the power preference of a desktop: no card "
+        "for computing under Linux has them.",
+        "DeviceGetDriverModel* DeviceGetGpuOperationMode DeviceGetPowerMizerMode*",
     ),
     (
-        "Not carried yet: what links can be set to.",
-        "*NvlinkBwMode* DeviceGetNvlinkSupportedBwModes DeviceGetNvLinkInfo",
+        "It is a second form of an answer that is given: nvmlDeviceGetRetiredPages, nvmlDeviceGetSramEccErrorStatus.",
+        "DeviceGetRetiredPages_v2 DeviceGetSramUnique*",
     ),
-    ("Older than the versioned form, which is answered.", "DeviceGetGpuFabricInfo"),
 )

@@ -5,8 +5,14 @@ from protocol.gen.nvml import LOCAL, SNAPSHOT, fn
 fn("nvmlErrorString", "result:int", LOCAL, needs_init=False, returns="const char *")
 fn("nvmlEventSetCreate", "set:ptr", LOCAL)
 fn("nvmlEventSetFree", "set:ptr", LOCAL)
-fn("nvmlEventSetWait", "set:ptr data:ptr timeoutms:int", LOCAL, needs_init=False, body="nvmlEventSetWait_v2")
-fn("nvmlEventSetWait_v2", "set:ptr data:ptr timeoutms:int", LOCAL, needs_init=False)
+fn("nvmlEventSetWait", "set:ptr data:ptr timeoutms:int", LOCAL, needs_init=False)
+fn(
+    "nvmlEventSetWait_v2",
+    "set:ptr data:ptr timeoutms:int",
+    LOCAL,
+    needs_init=False,
+    asks="after:long next:long* events:vgpuDeviceEvent_t[]",
+)
 fn("nvmlGetBlacklistDeviceCount", "deviceCount:int*", SNAPSHOT)
 fn("nvmlGetBlacklistDeviceInfoByIndex", "index:int info:ptr")
 fn("nvmlGetExcludedDeviceCount", "deviceCount:int*", SNAPSHOT)

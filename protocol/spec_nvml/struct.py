@@ -40,3 +40,45 @@ struct(
     "nvmlSystemConfComputeSettings_t",
     "version:u32 environment:u32 ccFeature:u32 devToolsMode:u32 multiGpuMode:u32",
 )
+struct("nvmlGpuFabricInfo_t", "clusterUuid:u8[16] status:u32 cliqueId:u32 state:u32")
+struct(
+    "nvmlAccountingStats_t",
+    "gpuUtilization:u32 memoryUtilization:u32 maxMemoryUsage:u64 time:u64 startTime:u64 isRunning:u32 reserved:u32[5]",
+)
+struct("nvmlProcessUtilizationSample_t", "pid:u32 timeStamp:u64 smUtil:u32 memUtil:u32 encUtil:u32 decUtil:u32")
+struct("nvmlSample_t", "timeStamp:u64 sampleValue:u64")
+struct("nvmlClkMonStatus_t", "bGlobalStatus:u32 clkMonListSize:u32 clkMonList:u32[64]")
+struct(
+    "nvmlClockOffset_t",
+    "version:u32 type:u32 pstate:u32 clockOffsetMHz:u32 minClockOffsetMHz:u32 maxClockOffsetMHz:u32",
+)
+struct("nvmlConfComputeMemSizeInfo_t", "protectedMemSizeKib:u64 unprotectedMemSizeKib:u64")
+struct("nvmlGpuDynamicPstatesInfo_t", "flags:u32 utilization:u32[32]")
+struct("nvmlGpuThermalSettings_t", "count:u32 sensor:u32[15]")
+struct("nvmlFBCStats_t", "sessionsCount:u32 averageFPS:u32 averageLatency:u32")
+struct(
+    "nvmlEncoderSession_t",
+    "sessionId:u32 pid:u32 vgpuInstance:u32 codecType:u32 hResolution:u32 vResolution:u32"
+    " averageFps:u32 encodeLatency:u32",
+)
+struct(
+    "nvmlFBCSession_t",
+    "sessionId:u32 pid:u32 vgpuInstance:u32 displayOrdinal:u32 sessionType:u32 sessionFlags:u32"
+    " hMaxResolution:u32 vMaxResolution:u32 hResolution:u32 vResolution:u32 averageFPS:u32 averageLatency:u32",
+)
+struct(
+    "nvmlRemappedRowsInfo_v2_t",
+    "corrActiveRemaps:u32 corrInactiveRemaps:u32 uncActiveRemaps:u32"
+    " uncInactiveRemaps:u32 bPending:u32 bfailureOccurred:u32",
+)
+struct(
+    "nvmlGpuInstanceProfileInfo_t",
+    "id:u32 isP2pSupported:u32 sliceCount:u32 instanceCount:u32"
+    " multiprocessorCount:u32 copyEngineCount:u32 decoderCount:u32 encoderCount:u32 jpegCount:u32 ofaCount:u32"
+    " memorySizeMB:u64",
+)
+# Of this project: all states that a device can have (NVML_MAX_GPU_PERF_PSTATES), and one event of a device.
+struct("vgpuPerformanceStates_t", "states:u32[16]")
+struct(
+    "vgpuDeviceEvent_t", "sequence:u64 eventType:u64 eventData:u64 device:u32 gpuInstanceId:u32 computeInstanceId:u32"
+)

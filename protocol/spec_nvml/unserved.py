@@ -1,4 +1,4 @@
-"""Device functions without an answer: they change the device, reveal other tenants, or need what no backend has."""
+"""Device functions without an answer; absent.py says why."""
 
 from protocol.gen.nvml import fn
 
@@ -8,97 +8,41 @@ fn("nvmlDeviceClearEccErrorCounts", "device counterType:int")
 fn("nvmlDeviceDiscoverGpus", "pciInfo:nvmlPciInfo_t*")
 fn("nvmlDeviceFreezeNvLinkUtilizationCounter", "device link:int counter:int freeze:int")
 fn("nvmlDeviceGetAPIRestriction", "device apiType:int isRestricted:int*")
-fn("nvmlDeviceGetAccountingBufferSize", "device bufferSize:int*")
-fn("nvmlDeviceGetAccountingMode", "device mode:int*")
-fn("nvmlDeviceGetAccountingPids", "device count:int* pids:ptr?")
-fn("nvmlDeviceGetAccountingStats", "device pid:int stats:ptr")
-fn("nvmlDeviceGetAdaptiveClockInfoStatus", "device adaptiveClockStatus:int*")
 fn("nvmlDeviceGetAttributes", "device attributes:ptr")
 fn("nvmlDeviceGetAttributes_v2", "device attributes:ptr")
-fn("nvmlDeviceGetAutoBoostedClocksEnabled", "device isEnabled:int* defaultIsEnabled:int*")
 fn("nvmlDeviceGetBridgeChipInfo", "device bridgeHierarchy:ptr")
-fn("nvmlDeviceGetCapabilities", "device caps:nvmlDeviceCapabilities_t@01000008")
-fn("nvmlDeviceGetClkMonStatus", "device status:ptr")
-fn("nvmlDeviceGetClockOffsets", "device info:nvmlClockOffset_t@01000018")
 fn("nvmlDeviceGetConfComputeGpuAttestationReport", "device gpuAtstReport:ptr")
 fn("nvmlDeviceGetConfComputeGpuCertificate", "device gpuCert:ptr")
-fn("nvmlDeviceGetConfComputeMemSizeInfo", "device memInfo:ptr")
-fn("nvmlDeviceGetConfComputeProtectedMemoryUsage", "device memory:nvmlMemory_t*")
-fn("nvmlDeviceGetCoolerInfo", "device coolerInfo:nvmlCoolerInfo_t@01000010")
 fn("nvmlDeviceGetCpuAffinity", "device cpuSetSize:int cpuSet:long*")
 fn("nvmlDeviceGetCpuAffinityWithinScope", "device cpuSetSize:int cpuSet:long* scope:int")
-fn("nvmlDeviceGetCurrentClockFreqs", "device currentClockFreqs:nvmlDeviceCurrentClockFreqs_t@01000804")
-fn(
-    "nvmlDeviceGetDramEncryptionMode",
-    "device current:nvmlDramEncryptionInfo_t@01000008 pending:nvmlDramEncryptionInfo_t@01000008",
-)
 fn("nvmlDeviceGetDriverModel", "device current:ptr? pending:ptr?")
 fn("nvmlDeviceGetDriverModel_v2", "device current:ptr? pending:ptr?")
-fn("nvmlDeviceGetDynamicPstatesInfo", "device pDynamicPstatesInfo:ptr")
-fn("nvmlDeviceGetEncoderCapacity", "device encoderQueryType:int encoderCapacity:int*")
-fn("nvmlDeviceGetEncoderSessions", "device sessionInfos_count:int* sessionInfos:ptr?")
-fn("nvmlDeviceGetEncoderStats", "device sessionCount:int* averageFps:int* averageLatency:int*")
-fn("nvmlDeviceGetFBCSessions", "device sessionInfo_count:int* sessionInfo:ptr?")
-fn("nvmlDeviceGetFBCStats", "device fbcStats:ptr")
-fn("nvmlDeviceGetFanControlPolicy_v2", "device fan:int policy:int*")
-fn("nvmlDeviceGetGpcClkMinMaxVfOffset", "device minOffset:int* maxOffset:int*")
-fn("nvmlDeviceGetGpcClkVfOffset", "device offset:int*")
-fn("nvmlDeviceGetGpuFabricInfo", "device gpuFabricInfo:ptr")
 fn("nvmlDeviceGetGpuOperationMode", "device current:int* pending:int*")
 fn("nvmlDeviceGetGridLicensableFeatures", "device pGridLicensableFeatures:ptr")
 fn("nvmlDeviceGetGridLicensableFeatures_v2", "device pGridLicensableFeatures:ptr")
 fn("nvmlDeviceGetGridLicensableFeatures_v3", "device pGridLicensableFeatures:ptr")
 fn("nvmlDeviceGetGridLicensableFeatures_v4", "device pGridLicensableFeatures:ptr")
 fn("nvmlDeviceGetHostname_v1", "device hostname:ptr")
-fn("nvmlDeviceGetInforomConfigurationChecksum", "device checksum:int*")
-fn("nvmlDeviceGetInforomImageVersion", "device version:text")
-fn("nvmlDeviceGetInforomVersion", "device object:int version:text")
 fn("nvmlDeviceGetIrqNum", "device irqNum:int*")
-fn("nvmlDeviceGetLastBBXFlushTime", "device timestamp:long* durationUs:long*")
-fn("nvmlDeviceGetMemClkMinMaxVfOffset", "device minOffset:int* maxOffset:int*")
-fn("nvmlDeviceGetMemClkVfOffset", "device offset:int*")
 fn("nvmlDeviceGetMemoryAffinity", "device nodeSetSize:int nodeSet:long* scope:int")
-fn("nvmlDeviceGetMinMaxClockOfPState", "device type:int pstate:int minClockMHz:int* maxClockMHz:int*")
-fn("nvmlDeviceGetMinMaxFanSpeed", "device minSpeed:int* maxSpeed:int*")
 fn("nvmlDeviceGetMinorNumber", "device minorNumber:int*")
 fn("nvmlDeviceGetModuleId", "device moduleId:int*")
 fn("nvmlDeviceGetNumaNodeId", "device node:int*")
-fn("nvmlDeviceGetNvLinkInfo", "device info:nvmlNvLinkInfo_t@01000008/0200064c")
 fn("nvmlDeviceGetNvLinkUtilizationControl", "device link:int counter:int control:ptr")
-fn("nvmlDeviceGetNvLinkUtilizationCounter", "device link:int counter:int rxcounter:long* txcounter:long*")
-fn("nvmlDeviceGetNvlinkBwMode", "device getBwMode:nvmlNvlinkGetBwMode_t@0100000c")
-fn("nvmlDeviceGetNvlinkSupportedBwModes", "device supportedBwMode:nvmlNvlinkSupportedBwModes_t@0100001c")
 fn("nvmlDeviceGetPdi", "device pdi:nvmlPdi_t@01000010")
-fn("nvmlDeviceGetPerformanceModes", "device perfModes:nvmlDevicePerfModes_t@01000804")
 fn("nvmlDeviceGetPgpuMetadataString", "device pgpuMetadata:ptr bufferSize:int*")
 fn("nvmlDeviceGetPlatformInfo", "device platformInfo:nvmlPlatformInfo_t@0100002c/0200002c")
 fn("nvmlDeviceGetPowerMizerMode_v1", "device powerMizerMode:ptr")
-fn("nvmlDeviceGetPowerSource", "device powerSource:int*")
-fn("nvmlDeviceGetProcessUtilization", "device utilization:ptr? processSamplesCount:int* lastSeenTimeStamp:long")
 fn("nvmlDeviceGetProcessesUtilizationInfo", "device procesesUtilInfo:nvmlProcessesUtilizationInfo_t@01000018")
-fn("nvmlDeviceGetRemappedRows_v2", "device info:ptr")
-fn("nvmlDeviceGetRepairStatus", "device repairStatus:nvmlRepairStatus_t@0100000c")
-fn("nvmlDeviceGetRetiredPages", "device cause:int pageCount:int* addresses:ptr?")
-fn("nvmlDeviceGetRetiredPagesPendingStatus", "device isPending:int*")
 fn("nvmlDeviceGetRetiredPages_v2", "device cause:int pageCount:int* addresses:ptr? timestamps:ptr?")
 fn("nvmlDeviceGetRunningProcessDetailList", "device plist:nvmlProcessDetailList_t@01000018")
-fn("nvmlDeviceGetSamples", "device type:int lastSeenTimeStamp:long sampleValType:int* samples_count:int* samples:ptr?")
 fn("nvmlDeviceGetSerial", "device serial:text")
-fn("nvmlDeviceGetSramEccErrorStatus", "device status:nvmlEccSramErrorStatus_t@01000068")
 fn(
     "nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts",
     "device errorCounts:nvmlEccSramUniqueUncorrectedErrorCounts_t@01000010",
 )
-fn("nvmlDeviceGetSupportedGraphicsClocks", "device memoryClockMHz:int count:int* clocksMHz:ptr?")
-fn("nvmlDeviceGetSupportedMemoryClocks", "device count:int* clocksMHz:ptr?")
-fn("nvmlDeviceGetSupportedPerformanceStates", "device pstates:ptr size:int")
-fn("nvmlDeviceGetTargetFanSpeed", "device fan:int targetSpeed:int*")
-fn("nvmlDeviceGetThermalSettings", "device sensorIndex:int pThermalSettings:ptr")
-fn("nvmlDeviceGetTopologyCommonAncestor", "device device2:device pathInfo:int*")
 fn("nvmlDeviceGetTopologyNearestGpus", "device level:int deviceArray_count:int* deviceArray:ptr?")
-fn("nvmlDeviceGetUnrepairableMemoryFlag_v1", "device info:ptr")
 fn("nvmlDeviceModifyDrainState", "pciInfo:nvmlPciInfo_t* newState:int")
-fn("nvmlDeviceOnSameBoard", "device device2:device onSameBoard:int*")
 fn("nvmlDevicePowerSmoothingActivatePresetProfile", "device profile:nvmlPowerSmoothingProfile_t@01000018")
 fn("nvmlDevicePowerSmoothingSetState", "device state:nvmlPowerSmoothingState_t@01000008")
 fn("nvmlDevicePowerSmoothingUpdatePresetProfileParam", "device profile:nvmlPowerSmoothingProfile_t@01000018")
@@ -147,14 +91,6 @@ fn("nvmlDeviceValidateInforom", "device")
 fn(
     "nvmlDeviceWorkloadPowerProfileClearRequestedProfiles",
     "device requestedProfiles:nvmlWorkloadPowerProfileRequestedProfiles_t@01000024",
-)
-fn(
-    "nvmlDeviceWorkloadPowerProfileGetCurrentProfiles",
-    "device currentProfiles:nvmlWorkloadPowerProfileCurrentProfiles_t@01000064",
-)
-fn(
-    "nvmlDeviceWorkloadPowerProfileGetProfilesInfo",
-    "device profilesInfo:nvmlWorkloadPowerProfileProfilesInfo_t@01002bf8",
 )
 fn(
     "nvmlDeviceWorkloadPowerProfileSetRequestedProfiles",

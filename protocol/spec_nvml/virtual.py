@@ -15,13 +15,6 @@ fn("nvmlDeviceGetGpuInstanceById", "device id:int gpuInstance:ptr", refusal=NOT_
 fn("nvmlDeviceGetGpuInstanceId", "device id:int*", refusal=INVALID_ARGUMENT)
 fn("nvmlDeviceGetGpuInstancePossiblePlacements", "device profileId:int placements:ptr count:int*")
 fn("nvmlDeviceGetGpuInstancePossiblePlacements_v2", "device profileId:int placements:ptr count:int*")
-fn("nvmlDeviceGetGpuInstanceProfileInfo", "device profile:int info:ptr")
-fn(
-    "nvmlDeviceGetGpuInstanceProfileInfoByIdV",
-    "device profileId:int info:nvmlGpuInstanceProfileInfo_v2_t@02000098/03000098",
-)
-fn("nvmlDeviceGetGpuInstanceProfileInfoV", "device profile:int info:nvmlGpuInstanceProfileInfo_v2_t@02000098/03000098")
-fn("nvmlDeviceGetGpuInstanceRemainingCapacity", "device profileId:int count:int*")
 fn("nvmlDeviceGetGpuInstances", "device profileId:int gpuInstances:ptr count:int*")
 fn("nvmlDeviceGetHostVgpuMode", "device pHostVgpuMode:int*")
 fn("nvmlDeviceGetMigDeviceHandleByIndex", "device index:int migDevice:ptr", refusal=NOT_FOUND)

@@ -31,6 +31,13 @@ static nvmlReturn_t check_versioned(const struct vgs_nvml_param *param, const ui
   return NVML_SUCCESS;
 }
 
+/* Whether a device never answers this function, whatever the arguments: the snapshot says so. */
+static bool unanswered(const struct vgs_nvml_question *question) {
+  const struct vgs_nvml_question any = {
+      .function = question->function, .device = question->device, .count = UINT32_MAX};
+  return vgs_nvml_known(&any) == NVML_ERROR_NOT_SUPPORTED;
+}
+
 /* Check every argument, and collect the caller's values. A function without an answer reads no struct, as in NVIDIA's
  * library. */
 static nvmlReturn_t check(const struct vgs_nvml_function *function, const uint64_t *words,
@@ -57,7 +64,7 @@ static nvmlReturn_t check(const struct vgs_nvml_function *function, const uint64
       give(question, (int64_t)words[i]);
       break;
     case VGS_NVML_VERSIONED:
-      if (function->source == VGS_NVML_NONE)
+      if (function->source == VGS_NVML_NONE || unanswered(question))
         result = words[i] ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
       else
         result = check_versioned(param, pointer(words[i]), question);

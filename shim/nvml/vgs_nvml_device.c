@@ -121,53 +121,6 @@ nvmlReturn_t vgs_nvmlDeviceGetHandleBySerial(const char *serial, void *handle) {
   return serial && handle ? NVML_ERROR_NOT_FOUND : NVML_ERROR_INVALID_ARGUMENT;
 }
 
-/* NCCL asks for every pair, a device with itself included, and gives up on any error: so unreachable peers are
- * reported by a status. It agrees with cuDeviceCanAccessPeer, as it comes from the same inventory. */
-nvmlReturn_t vgs_nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t device2, unsigned int index,
-                                        unsigned int *status) {
-  enum { OK = 0, PEERS_NOT_SUPPORTED = 5 };
-  enum { READ = 0, WRITE = 1, ATOMICS = 3, INDEX_UNKNOWN = 5 }; /* nvmlGpuP2PCapsIndex_t */
-  enum { ACCESS_SUPPORTED = 2, NATIVE_ATOMICS = 3 };            /* CUdevice_P2PAttribute */
-  int first = vgs_nvml_index(device), second = vgs_nvml_index(device2);
-  if (first < 0 || second < 0 || index >= INDEX_UNKNOWN || !status)
-    return NVML_ERROR_INVALID_ARGUMENT;
-  const int32_t *link = vgs_nvml_device((uint32_t)first)->peers[second];
-  bool reached = index == READ || index == WRITE ? link[ACCESS_SUPPORTED - 1] == 1
-                                                 : index == ATOMICS && link[NATIVE_ATOMICS - 1] == 1;
-  *status = first == second || reached ? OK : PEERS_NOT_SUPPORTED;
-  return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, unsigned int *isActive); /* generated */
-
-/* Whether a link is up, by which NCCL finds the links of cards of compute capability 9.0 and later. */
-static nvmlReturn_t link_state(nvmlDevice_t device, nvmlFieldValue_t *value) {
-  enum { UNSIGNED_INT = 1 }; /* nvmlValueType_t */
-  unsigned int active;
-  nvmlReturn_t result = nvmlDeviceGetNvLinkState(device, value->scopeId, &active);
-  if (result)
-    return result;
-  value->valueType = UNSIGNED_INT;
-  memcpy(&value->value, &active, sizeof active);
-  return NVML_SUCCESS;
-}
-
-/* Field values are sensors and link counters that no backend has, except for the state of links. Each value carries its
- * own NOT_SUPPORTED, as NVIDIA's library allows. */
-nvmlReturn_t vgs_nvmlDeviceGetFieldValues(nvmlDevice_t device, unsigned int count, nvmlFieldValue_t *values) {
-  enum { NVLINK_GET_STATE = 165 }; /* NVML_FI_DEV_NVLINK_GET_STATE */
-  if (vgs_nvml_index(device) < 0 || !values || !count)
-    return NVML_ERROR_INVALID_ARGUMENT;
-  for (unsigned i = 0; i < count; i++)
-    values[i].nvmlReturn =
-        values[i].fieldId == NVLINK_GET_STATE ? link_state(device, &values[i]) : NVML_ERROR_NOT_SUPPORTED;
-  return NVML_SUCCESS;
-}
-
-nvmlReturn_t vgs_nvmlDeviceClearFieldValues(nvmlDevice_t device, unsigned int count, nvmlFieldValue_t *values) {
-  return vgs_nvmlDeviceGetFieldValues(device, count, values);
-}
-
 /* The processes NVML lists are the guest's own, so their names are in its own /proc. Cut to fit, as NVIDIA's library
  * does. */
 nvmlReturn_t vgs_nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length) {

@@ -97,6 +97,11 @@ static bool reconnect(void) {
   return same;
 }
 
+nvmlReturn_t vgs_nvml_known(const struct vgs_nvml_question *question) {
+  const struct vgs_nvml_entry *entry = vgs_nvml_session_find(&state.session, question);
+  return entry ? entry->result : NVML_SUCCESS;
+}
+
 void vgs_nvml_ask(const struct vgs_nvml_question *question, struct vgs_nvml_reply *reply) {
   const struct vgs_nvml_entry *entry = vgs_nvml_session_find(&state.session, question);
   if (entry) {

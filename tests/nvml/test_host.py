@@ -79,7 +79,7 @@ def test_processes_are_the_guests_own() -> None:
 
     everybodys = Answer(0, [[item(10), item(11), item(12)]])
     guest = [GuestProcess(pid=7, worker_pid=11, memory_nbytes=None), GuestProcess(8, 99, None)]
-    assert _only_own(everybodys, guest).value == [[struct.pack("<IxxxxQII", 7, 11000, 0xFFFFFFFF, 0xFFFFFFFF)]]
+    assert _only_own(everybodys, guest, 0).value == [[struct.pack("<IxxxxQII", 7, 11000, 0xFFFFFFFF, 0xFFFFFFFF)]]
 
 
 def test_a_host_without_nvml_still_has_identities(inventory: dict[str, Any]) -> None:

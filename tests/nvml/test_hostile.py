@@ -46,6 +46,11 @@ class Script:
         self._thread.join()
         self._listener.close()
 
+    def reply(self, asked: dict[str, Any]) -> bytes:
+        if asked["type"] == "hello":
+            return pack_map(WELCOME)
+        return self.snapshot if asked["call"] == "snapshot" else self.live
+
     def _serve(self) -> None:
         while True:
             try:
@@ -56,9 +61,7 @@ class Script:
                 assert read(sock, 4) == b"VGPU"
                 while True:
                     asked = unpack_map(read(sock, struct.unpack("<I", read(sock, 4))[0]))
-                    body = {"hello": pack_map(WELCOME)}.get(asked["type"]) or (
-                        self.snapshot if asked["call"] == "snapshot" else self.live
-                    )
+                    body = self.reply(asked)
                     sock.sendall(struct.pack("<I", len(body)) + body)
 
 

@@ -23,11 +23,14 @@ CLASSES = {
     "nvmlConfComputeSystemState_t": "c_nvmlConfComputeSystemState_t",
     "nvmlSystemConfComputeSettings_t": "c_nvmlSystemConfComputeSettings_v1_t",
     "nvmlHwbcEntry_t": "c_nvmlHwbcEntry_t",
+    "nvmlClkMonStatus_t": "nvmlClkMonStatus_t",
 }
 OLDER = {
     "nvmlProcessInfo_v1_t": ("<IxxxxQ", 16),
     "nvmlPciInfo_v1_t": ("<16sIIII", 32),
     "nvmlPciInfo_v2_t": ("<16sIIIII", 36),
+    "vgpuPerformanceStates_t": ("<16I", 64),
+    "vgpuDeviceEvent_t": ("<QQQIIIxxxx", 40),
 }
 STRUCTS = load().structs
 
@@ -45,7 +48,7 @@ def offsets(declared: Struct) -> list[int]:
 @pytest.mark.parametrize("name", sorted(STRUCTS))
 def test_layout(name: str) -> None:
     declared = STRUCTS[name]
-    if name in OLDER:  # nvidia-ml-py has only newer versions of these structs
+    if name in OLDER:  # nvidia-ml-py has only newer versions of these structs, or none
         assert declared.layout() == OLDER[name]
         return
     theirs = getattr(pynvml, CLASSES.get(name) or f"c_{name}")

@@ -43,7 +43,7 @@ DIFFERENT: dict[str, Any] = {
     "nvmlDeviceGetNumGpuCores": "14592",
     "nvmlDeviceGetMaxClockInfo": "1755",
     "nvmlDeviceGetMemoryInfo": '{"total": 84943044608, "free": 84943044608, "used": 0}',
-    "nvmlDeviceGetSupportedEventTypes": "0",  # vgpu reports no NVML events
+    "nvmlDeviceGetSupportedEventTypes": "11",  # Xid and ECC errors, which a simulated device never has
 }
 PCI = (
     '{"busIdLegacy": "0000:01:00.0", "domain": 0, "bus": 1, "device": 0, "pciDeviceId": 590418142,'

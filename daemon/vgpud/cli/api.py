@@ -25,7 +25,7 @@ def api(summary: bool, nvml: bool, as_json: bool) -> None:
         click.echo(json.dumps({row[0]: row[1] for row in rows}, indent=2))
         return
     if not summary:
-        header = ["FUNCTION", "ANSWER"] if nvml else ["FUNCTION", "TRAVELS", "MODULE"]
+        header = ["FUNCTION", "ANSWER", "WHY NONE"] if nvml else ["FUNCTION", "TRAVELS", "MODULE"]
         click.echo(format_table(header, rows))
     counts = Counter(row[1] for row in rows)
     click.echo(f"{len(rows)} functions: " + ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())))
@@ -37,7 +37,8 @@ def _driver_rows() -> list[list[str]]:
 
 def _nvml_rows() -> list[list[str]]:
     """Functions marked "none" return NOT_SUPPORTED; the answers of the others depend on the device."""
-    return [[name, source] for name, source in _generated("nvml").SOURCES.items()]
+    described = _generated("nvml")
+    return [[name, source, described.REASONS.get(name, "")] for name, source in described.SOURCES.items()]
 
 
 def _generated(name: str) -> Any:

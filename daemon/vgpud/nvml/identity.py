@@ -59,7 +59,6 @@ def identity(device: dict[str, Any]) -> Known:
         "nvmlDeviceGetPciInfo_v2": (_pci_info_before_v3("nvmlPciInfo_v2_t", device["pci"], attributes),),
         "nvmlDeviceGetPciInfo_v3": (_pci_info(device["pci"], attributes),),
         "nvmlDeviceGetCudaComputeCapability": capability_of(attributes),
-        "nvmlDeviceGetSupportedEventTypes": (0,),  # events are not forwarded
         "nvmlDeviceIsMigDeviceHandle": (0,),
     }
     known: Known = {name: {None: answer(*value)} for name, value in once.items()}

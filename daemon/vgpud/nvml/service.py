@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 SNAPSHOT = "snapshot"
 _SYSTEM = -1
+_EVENTS = "nvmlEventSetWait_v2"
 # A guest has no racks (units), no devices hidden by the operator, no host interface cards, no confidential computing.
 _NO_CONFIDENCE = {"environment": 0, "ccFeature": 0, "devToolsMode": 0}
 _CONFIDENCE_VERSION = next(p.versions[0] for p in CALLS["nvmlSystemGetConfComputeSettings"].params)
@@ -83,6 +84,9 @@ class NvmlBackend(Protocol):
     async def live(self, index: int, call: Call, given: tuple[int, ...], guest: Sequence[GuestProcess]) -> Answer:
         """The current answer."""
 
+    def events(self, after: int) -> Answer:
+        """The devices' events after number `after`; NOT_SUPPORTED: there never are any."""
+
 
 def _backend(inventory: Inventory) -> NvmlBackend:
     if inventory.fields["backend"] == "simulator":
@@ -107,6 +111,8 @@ class NvmlService:
             return Answer(NvmlResult.NOT_SUPPORTED)
         if len(question.arguments) != call.argument_count:
             return Answer(NvmlResult.INVALID_ARGUMENT)
+        if call.name == _EVENTS:
+            return self._backend.events(question.arguments[0])
         if not call.of_device:
             return self._of_system(call)
         if not 0 <= question.device < len(self._inventory["devices"]):
@@ -157,6 +163,8 @@ class NvmlService:
         """[device, call, integers given or None, result, value] of everything that never changes."""
         rows: list[list[Any]] = []
         for call in CALLS.values():
+            if call.name == _EVENTS and self._inventory["backend"] != "simulator":
+                continue
             if not call.of_device:
                 answer = self._of_system(call)
                 rows.append([_SYSTEM, call.name, None, int(answer.result), answer.value])

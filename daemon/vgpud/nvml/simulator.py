@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _NO_INSTANCE = 0xFFFFFFFF  # NVML: not on a MIG instance
 _MEMORY_UNKNOWN = 2**64 - 1  # NVML_VALUE_NOT_AVAILABLE
 _BUS_PCIE = 2
+_ECC_AND_XID_EVENTS = 1 | 2 | 8  # a program may wait for them; a simulated device never has one
 _CLOCK_GRAPHICS, _CLOCK_SM, _CLOCK_MEMORY = 0, 1, 2
 
 # By compute capability: nvmlDeviceArchitecture_t and FP32 lanes of one SM (CUDA C++ programming guide).
@@ -57,6 +58,10 @@ class SimulatorNvml:
             return _processes(call, index, guest)
         return NOT_SUPPORTED
 
+    def events(self, _after: int) -> Answer:
+        """There are no events, and there never will be."""
+        return NOT_SUPPORTED
+
 
 def _static(device: dict[str, Any], card: dict[str, Any]) -> Known:
     """Everything about a device that does not change."""
@@ -80,6 +85,8 @@ def _static(device: dict[str, Any], card: dict[str, Any]) -> Known:
     say("GetEccMode", ecc, ecc)
     say("GetComputeMode", attributes[DeviceAttribute.COMPUTE_MODE])
     say("GetMultiGpuBoard", attributes[DeviceAttribute.MULTI_GPU_BOARD])
+    say("GetSupportedEventTypes", _ECC_AND_XID_EVENTS)
+    say("GetAccountingMode", 0)
     say("GetDisplayActive", 0)  # there is no output to connect a display to
     say("GetMaxMigDeviceCount", 0)
     if card.get("mig"):
