@@ -32,6 +32,8 @@ def test_the_numbers_of_an_h200(run_torch: RunTorch, version: str) -> None:
     assert "128 of 128 cases agree" in result.stdout, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize(("program", "cases"), [("nvrtc.py", ()), ("features.py", ("quantized",))])
+@pytest.mark.parametrize(
+    ("program", "cases"), [("nvrtc.py", ()), ("features.py", ("quantized",)), ("cuda_kernels.py", ())]
+)
 def test_cases_run(run_torch: RunTorch, version: str, program: str, cases: tuple[str, ...]) -> None:
     check_cases(run_torch(program, *cases, python=torch_python(version), timeout_s=400), 1)

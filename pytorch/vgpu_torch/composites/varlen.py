@@ -130,7 +130,7 @@ def flash_forward(q, k, v, cum_q, cum_k, max_q, max_k, dropout_p, is_causal, ret
     out, lse, seed = _flash("_flash_attention_forward", q, k, v, cum_q, cum_k, dropout_p, is_causal, scale,
                             window_size_left, window_size_right, seqused_k, refused)  # fmt: skip
     state = torch.tensor([seed, 0], dtype=torch.int64, device=q.device).view(torch.uint64)
-    return out, lse, state, q.new_empty(0), q.new_empty(0)
+    return out, lse, state, q.new_empty((), dtype=torch.uint64), q.new_empty(0)
 
 
 @composite("_flash_attention_forward_no_dropout_inplace")

@@ -1,6 +1,7 @@
 #include "limit.h"
 #include <ATen/core/Tensor.h>
 #include <set>
+#include <torch/csrc/api/include/torch/version.h>
 
 namespace vgpu_torch {
 namespace {
@@ -12,9 +13,11 @@ void check_dimensions(const Operator &, c10::ArrayRef<c10::IValue> values) {
               " dimensions");
 }
 
-// self, dim, normalization, and then for c2r the size of the last dimension.
-void check_half_transform(const Operator &op, c10::ArrayRef<c10::IValue> values) {
+// self, dim, normalization, and then for c2r the size of the last dimension. torch 2.14 transforms bfloat16.
+void check_transform(const Operator &op, c10::ArrayRef<c10::IValue> values) {
   const at::Tensor &self = values[0].toTensor();
+  if (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 14)
+    TORCH_CHECK(self.scalar_type() != at::kBFloat16, "cuFFT doesn't support tensor of type: ", self.scalar_type());
   if (self.scalar_type() != at::kHalf && self.scalar_type() != at::kComplexHalf)
     return;
   std::vector<int64_t> sizes;
@@ -65,7 +68,7 @@ Limit limit_of(const std::string &name) {
   if (TENSOR_INFO.count(name))
     return check_dimensions;
   if (name.rfind("aten::_fft_", 0) == 0)
-    return check_half_transform;
+    return check_transform;
   if (name.rfind("aten::searchsorted", 0) == 0)
     return check_sorter;
   if (name.rfind("aten::segment_reduce", 0) == 0)

@@ -5,15 +5,17 @@
 namespace vgpu_torch {
 namespace {
 
-// self, dim, keepdim, dtype: complex numbers.
+// self, dim, keepdim, dtype: complex numbers. The CPU's sum lacks those of half precision.
 std::optional<at::Tensor> complex_nansum(c10::ArrayRef<c10::IValue> values) {
   const at::Tensor &self = values[0].toTensor();
   if (!self.is_complex())
     return std::nullopt;
   const at::Tensor numbers = at::where(self.isnan(), at::zeros({}, self.options()), self);
   const auto dimensions = values[1].toOptional<std::vector<int64_t>>();
+  const at::ScalarType dtype = values[3].toOptional<at::ScalarType>().value_or(self.scalar_type());
   return at::sum(numbers, dimensions ? at::OptionalIntArrayRef(*dimensions) : std::nullopt, values[2].toBool(),
-                 values[3].toOptional<at::ScalarType>());
+                 dtype == at::kComplexHalf ? at::kComplexFloat : dtype)
+      .to(dtype);
 }
 
 // self, bins, min, max: integers, in integer arithmetic as CUDA's kernel.

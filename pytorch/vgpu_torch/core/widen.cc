@@ -19,6 +19,16 @@ at::ScalarType wide(at::ScalarType dtype) {
   }
 }
 
+// The dtype of a result that CUDA's kernel gives for arguments of dtype `narrow`, where the widened call gave `dtype`.
+at::ScalarType narrowed(at::ScalarType dtype, at::ScalarType narrow) {
+  const bool half = narrow == at::kHalf || narrow == at::kComplexHalf;
+  if (half && dtype == at::kFloat)
+    return at::kHalf;
+  if (half && dtype == at::kComplexFloat)
+    return at::kComplexHalf;
+  return dtype == wide(narrow) ? narrow : dtype;
+}
+
 } // namespace
 
 bool is_lack_of_narrow(const Operator &op, const std::string &message) {
@@ -66,7 +76,7 @@ void run_widened(const c10::OperatorHandle &handle, const Operator &op, c10::Dis
       for (const auto &pair : pairs)
         if (pair.second.is_same(tensor))
           return pair.first;
-      return tensor.defined() && tensor.scalar_type() == wide(narrow) ? tensor.to(narrow) : tensor;
+      return tensor.defined() ? tensor.to(narrowed(tensor.scalar_type(), narrow)) : tensor;
     });
 }
 

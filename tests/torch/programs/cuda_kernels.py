@@ -41,6 +41,38 @@ def ldexp_by_integers():
 
 
 @case
+def transforms_of_half_precision():
+    """cuFFT computes in half precision; of bfloat16, which has no complex dtype, since torch 2.14."""
+    x = torch.randn(3, 8)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        narrow = {torch.float16: torch.complex32, torch.float64: torch.complex128}.get(dtype, torch.complex64)
+        given = x.to(dtype)
+        if dtype == torch.bfloat16 and torch.torch_version.TorchVersion(torch.__version__) < (2, 14):
+            said = message(RuntimeError, torch.stft, given.cuda(), 8, window=given[0].cuda(), return_complex=True)
+            assert said == "cuFFT doesn't support tensor of type: BFloat16"
+            continue
+        spectrum = torch.fft.rfft(given.cuda())
+        wide = torch.fft.rfft(given.double() if dtype == torch.float64 else given.float())
+        assert spectrum.dtype == narrow
+        assert torch.equal(torch.view_as_real(spectrum).cpu(), torch.view_as_real(wide.to(narrow)))
+        short = torch.stft(given.cuda(), 8, window=torch.ones(8, dtype=dtype, device="cuda"), return_complex=True)
+        assert short.dtype == narrow
+        if dtype != torch.bfloat16:
+            back = torch.fft.irfft(spectrum)
+            assert back.dtype == dtype
+            assert torch.allclose(back.cpu(), given, atol=1e-2)
+    message(RuntimeError, torch.fft.rfft, torch.ones(12, dtype=torch.float16, device="cuda"))
+
+
+@case
+def sums_of_complex_half_precision():
+    x = torch.tensor([1 + 2j, complex("nan"), 3 - 1j]).to(torch.complex32).cuda()
+    for found, dtype in ((torch.nansum(x), torch.complex32), (torch.nansum(x, dtype=torch.complex64), torch.complex64)):
+        assert found.dtype == dtype
+        assert found.item() == 4 + 1j
+
+
+@case
 def dropout_of_integers_is_refused():
     x = torch.ones(8, dtype=torch.int32, device="cuda")
     said = message(NotImplementedError, torch.nn.functional.dropout, x, 0.5)

@@ -1,7 +1,8 @@
 """`op_db.py values DTYPE | dtypes | errors | devices [--samples N] [--every N]`: torch's operators on the device.
 
 values: compares the CPU's and the device's results and gradients of each operator of op_db: equal bits, or not.
-dtypes: with data types that dtypesIfCUDA lists the first sample runs; with all others one of the samples raises.
+dtypes: with data types that dtypesIfCUDA lists the first sample runs and gives what torch's meta kernels say, dtypes,
+shapes and devices; with all others one of the samples raises.
 errors: torch's own inputs that must raise on CUDA raise the type and text that torch expects.
 devices: with each tensor argument in turn on the CPU, the call raises, and its text names the difference.
 dtypes and errors judge as test_dtypes and test_errors of torch's own suite do: operators that it runs on the CPU alone
@@ -22,6 +23,7 @@ import warnings
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.common_device_type import onlyCPU
 from torch.testing._internal.common_dtype import all_types_and_complex_and
 from torch.testing._internal.common_methods_invocations import op_db
@@ -30,7 +32,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 SAMPLE_TIMEOUT_S = 60
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 CLOSE_HALF = {"rtol": 1.6e-2, "atol": 1e-2}  # rtol is torch.testing's for bfloat16, whose significand has 8 bits
-DTYPES = sorted(all_types_and_complex_and(torch.bool, torch.half, torch.bfloat16), key=str)
+DTYPES = sorted(all_types_and_complex_and(torch.bool, torch.half, torch.bfloat16, torch.complex32), key=str)
 
 
 class TimedOut(Exception):
@@ -193,9 +195,26 @@ def check_dtype(op, dtype, supported, samples):
     error = refusal(op, inputs)
     if error:
         return f"raises {error}" if supported else "exact"
-    if not supported and dtype not in op.dtypes and runs_on_cpu(op, dtype, samples):
+    if supported:
+        return as_described(op, inputs[0])
+    if dtype not in op.dtypes and runs_on_cpu(op, dtype, samples):
         return None  # no verdict: the CPU's table, too, omits types that run
-    return "exact" if supported else "runs, and no GPU has it"
+    return "runs, and no GPU has it"
+
+
+def as_described(op, sample):
+    """Whether the results have the dtypes, shapes and devices of torch's meta kernels, where it has them."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    given = (sample.input, sample.args, sample.kwargs)
+    value, args, kwargs = tree_map(lambda x: mode.from_tensor(x) if isinstance(x, torch.Tensor) else x, given)
+    try:
+        with mode:
+            described = op(value, *args, **kwargs)
+    except Exception:  # no meta kernel, or shapes that depend on values
+        return "exact"
+    found = op(sample.input, *sample.args, **sample.kwargs)
+    kinds = [[(t.dtype, tuple(t.shape), t.device.type) for t in tensors(part)] for part in (described, found)]
+    return "exact" if kinds[0] == kinds[1] else f"gives {kinds[1]} instead of {kinds[0]}"
 
 
 def refusal(op, inputs):
@@ -218,8 +237,9 @@ def runs_on_cpu(op, dtype, samples):
 def dtypes(ops, options):
     for op in on_cuda_in_torchs_suite(ops):
         table = op.dtypes if op.dtypesIfCUDA is None else op.dtypesIfCUDA
-        verdicts = [timed(check_dtype, op, dtype, dtype in table, options.samples) for dtype in DTYPES]
-        for dtype, verdict in zip(DTYPES, verdicts, strict=True):
+        asked = [dtype for dtype in DTYPES if dtype in table or dtype != torch.complex32]  # as torch's suite does
+        verdicts = [timed(check_dtype, op, dtype, dtype in table, options.samples) for dtype in asked]
+        for dtype, verdict in zip(asked, verdicts, strict=True):
             known = must_fail(op, "test_dtypes") and verdict != "exact"  # the entry misreports its dtypes
             yield op, str(dtype).removeprefix("torch."), None if known else verdict
 
