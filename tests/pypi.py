@@ -15,6 +15,7 @@ from pathlib import Path
 
 CACHE = Path(os.environ.get("VGPU_TEST_CACHE") or Path.home() / ".cache/vgpu-tests")
 INSTALL_TIMEOUT_S = 600
+USED: set[tuple[Path, str]] = set()  # folder and first package of each set that was asked for (ecosystem/recorder.py)
 SITE = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
 
 
@@ -33,6 +34,7 @@ def environment(*requirements: str, with_dependencies: bool = True, from_source:
     )
     name = requirements[0].split("=")[0].split("[")[0].strip("<>~!")
     target = CACHE / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    USED.add((target, name))
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f".{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

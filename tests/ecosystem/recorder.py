@@ -12,18 +12,35 @@ from pathlib import Path
 
 import pytest
 
+from tests import pypi
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs/ecosystem.md"
 HEAD = """# The ecosystem's tests
 
 `make test-ecosystem` writes this table: each test that runs frameworks or whole libraries for
-minutes or hours, as it ended when it last ran. [simulator.md](simulator.md) says what they run.
+minutes or hours, with the packages from PyPI that it ran, as it ended when it last ran.
+[simulator.md](simulator.md) and [pytorch.md](pytorch.md) say what they run.
 
-| test | ended | seconds | commit | day |
-|---|---|---|---|---|
+| test | packages | ended | seconds | commit | day |
+|---|---|---|---|---|---|
 """
 _ROW = re.compile(r"^\| `([^`]+)` \|.*$", re.MULTILINE)
 _ended: dict[str, tuple[str, float]] = {}
+_packages: dict[str, str] = {}
+
+
+def pytest_runtest_setup() -> None:
+    pypi.USED.clear()
+
+
+def _used() -> str:
+    """The first package of each set that the test asked for, with the version that is installed."""
+    found = set()
+    for folder, name in pypi.USED:
+        for info in (folder / pypi.SITE).glob(f"{name.replace('-', '_')}-*.dist-info"):
+            found.add(f"{name} {info.name.removesuffix('.dist-info').rpartition('-')[2]}")
+    return ", ".join(sorted(found))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -34,6 +51,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         word = "fails as expected" if report.skipped else "passed though expected to fail"
     elif report.outcome != "passed":
         word = report.outcome
+    counts = dict(report.user_properties).get("counts")  # what a test says of its result
+    if report.when == "teardown" and counts and ":" not in word:
+        word = f"{word}: {counts}"
+    _packages[report.nodeid] = _used()
     _ended[report.nodeid] = word, seconds + report.duration
 
 
@@ -48,6 +69,6 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         if not word:  # the test was interrupted
             continue
         name = test.replace("|", "/").replace("`", "'")
-        rows[name] = f"| `{name}` | {word} | {seconds:.0f} | {commit} | {day} |"
+        rows[name] = f"| `{name}` | {_packages[test]} | {word} | {seconds:.0f} | {commit} | {day} |"
     if _ended:
         DOCUMENT.write_text(HEAD + "".join(f"{rows[name]}\n" for name in sorted(rows)))

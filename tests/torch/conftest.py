@@ -41,14 +41,18 @@ Run = Callable[..., CompletedProcess[str]]
 RunTorch = Callable[..., CompletedProcess[str]]
 
 
-@functools.cache
 def torch_python(version: str = VERSION) -> Path:
     """The interpreter of an environment with torch, created on first use (about 700 MB)."""
     root = environment(f"torch==={version}", *REQUIREMENTS, with_dependencies=False)  # === excludes 2.13.0+cpu
+    place_libraries(root)
+    return root / "bin/python"
+
+
+@functools.cache
+def place_libraries(root: Path) -> None:
     with (CACHE / ".torch-placeholders.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         place(root / SITE / "torch/lib")
-    return root / "bin/python"
 
 
 def full_python() -> Path:

@@ -4,7 +4,9 @@ Differences that are allowed stand in exceptions.tsv, with their reasons. `make 
 test-ecosystem` all.
 """
 
+import ast
 import fnmatch
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from tests.torch.conftest import RunTorch
 EXCEPTIONS = Path(__file__).parent / "exceptions.tsv"
 FULL_TIMEOUT_S = 1800
 
+Record = Callable[[str, object], None]  # pytest's record_property: docs/ecosystem.md shows "counts"
+
 
 def exceptions(mode: str) -> list[tuple[str, str]]:
     """The patterns of operator and detail that exceptions.tsv has for `mode`."""
@@ -22,7 +26,8 @@ def exceptions(mode: str) -> list[tuple[str, str]]:
     return [(row[1], row[2]) for row in rows if row[0] == mode]
 
 
-def check(run_torch: RunTorch, mode: str, *arguments: str, timeout_s: float, python: Path | None = None) -> None:
+def check(run_torch: RunTorch, mode: str, *arguments: str, timeout_s: float, python: Path | None = None) -> str:
+    """Run op_db.py; return how many verdicts there were of each kind."""
     result = run_torch("op_db.py", mode, *arguments, timeout_s=timeout_s, python=python)
     assert result.returncode == 0, result.stderr[-3000:]
     *lines, checked = result.stdout.splitlines()
@@ -36,6 +41,14 @@ def check(run_torch: RunTorch, mode: str, *arguments: str, timeout_s: float, pyt
         if not known and verdict != "close":
             unexpected.append(line)
     assert not unexpected, checked
+    return describe(checked)
+
+
+def describe(checked: str) -> str:
+    """The last line of op_db.py as text: "checked", the number of operators, the number of verdicts of each kind."""
+    _, operators, counts = checked.split("\t")
+    verdicts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(ast.literal_eval(counts).items()))
+    return f"{operators}, {verdicts}".replace("other", "by exceptions.tsv")
 
 
 @pytest.mark.client
@@ -48,13 +61,13 @@ def test_some_operators(run_torch: RunTorch, mode: str, every: int) -> None:
 @pytest.mark.ecosystem
 @pytest.mark.timeout(FULL_TIMEOUT_S)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "complex64"])
-def test_all_operators_values(run_torch: RunTorch, dtype: str) -> None:
+def test_all_operators_values(run_torch: RunTorch, record_property: Record, dtype: str) -> None:
     """Results and gradients; the verdict "close", within 1e-4 (bfloat16: 1.6e-2), is accepted."""
-    check(run_torch, "values", dtype, timeout_s=FULL_TIMEOUT_S)
+    record_property("counts", check(run_torch, "values", dtype, timeout_s=FULL_TIMEOUT_S))
 
 
 @pytest.mark.ecosystem
 @pytest.mark.timeout(FULL_TIMEOUT_S)
 @pytest.mark.parametrize("mode", ["dtypes", "errors", "devices"])
-def test_all_operators_refuse_what_cuda_refuses(run_torch: RunTorch, mode: str) -> None:
-    check(run_torch, mode, timeout_s=FULL_TIMEOUT_S)
+def test_all_operators_refuse_what_cuda_refuses(run_torch: RunTorch, record_property: Record, mode: str) -> None:
+    record_property("counts", check(run_torch, mode, timeout_s=FULL_TIMEOUT_S))

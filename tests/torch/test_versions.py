@@ -5,15 +5,15 @@ from itertools import product
 import pytest
 
 from tests.torch.conftest import OTHER_VERSIONS, RunTorch, check_cases, torch_python
-from tests.torch.test_op_db import check
+from tests.torch.test_op_db import Record, check
 from tests.torch.test_random import CARD
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(1800), pytest.mark.parametrize("version", OTHER_VERSIONS)]
 
 
-@pytest.mark.parametrize("mode", ["errors", "values"])
-def test_torchs_table_of_operators(run_torch: RunTorch, version: str, mode: str) -> None:
-    check(run_torch, mode, "float32", timeout_s=1700, python=torch_python(version))
+@pytest.mark.parametrize("mode", ["errors", "dtypes", "values"])
+def test_torchs_table_of_operators(run_torch: RunTorch, record_property: Record, version: str, mode: str) -> None:
+    record_property("counts", check(run_torch, mode, "float32", timeout_s=1700, python=torch_python(version)))
 
 
 @pytest.mark.parametrize(("kind", "optimizer"), [*product(("mlp", "gpt"), ("foreach", "fused"))])
