@@ -43,6 +43,28 @@ def carried() -> dict[str, list[str]]:
     return found
 
 
+def controlled(text: str) -> set[str]:
+    """Ids of attacks in a test file's marks `control` and in the holes of tests/mutation/test_attacks.py."""
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    ids: set[str] = set()
+    for call in calls:
+        name = ast.unparse(call.func)
+        given = call.args if name == "pytest.mark.control" else call.args[:1] if name == "Hole" else []
+        ids |= {case for each in given for case in _ID.findall(ast.literal_eval(each))}
+    return ids
+
+
+def test_each_attack_has_a_control() -> None:
+    """A control is a deliberately vulnerable build, configuration or process in which the attack's test fails."""
+    found = {case for path in TESTS.rglob("test_*.py") for case in controlled(path.read_text())}
+    assert sorted({case for case in CASES if case.startswith("AT")} - found) == []
+    assert controlled('@pytest.mark.control("AT1")\ndef test_it(): pass\nHoles = [Hole("AT2 AT3", "AT4")]') == {
+        "AT1",
+        "AT2",
+        "AT3",
+    }
+
+
 def test_each_case_has_a_test() -> None:
     assert sorted(CASES - carried().keys()) == []
 

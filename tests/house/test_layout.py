@@ -44,6 +44,7 @@ def _reads_the_wall_clock(text: str) -> bool:
     return "CLOCK_REALTIME" in text
 
 
+@pytest.mark.control("AT21")
 def test_AT21_control_a_deadline_by_the_clock_on_the_wall_is_found() -> None:
     assert _reads_the_wall_clock("clock_gettime(CLOCK_REALTIME, &deadline);")
     assert not _reads_the_wall_clock("clock_gettime(CLOCK_MONOTONIC, &deadline);")

@@ -133,6 +133,7 @@ def parts(api: Api, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]
     [(name, old, new) for name, mutants in HANDLES.items() for old, new in mutants],
     ids=lambda value: value[:40],
 )
+@pytest.mark.control("AT10")
 def test_checks_of_handles(name, old, new, api, parts, tmp_path) -> None:
     """With the changed source, a record gets a wrong answer, or a scene of two rings that use one object fails."""
     shutil.copy(parts[name].parent / "guard.h", tmp_path)

@@ -84,6 +84,7 @@ def test_AT25_tenants_of_a_card_have_a_user_id_each_and_share_memory_within_it(h
         each.end()
 
 
+@pytest.mark.control("AT25")
 @pytest.mark.parametrize("host", [AN_ID_EACH], indirect=True)
 def test_AT25_control_the_driver_shares_nothing_between_two_users(host: Running) -> None:
     one, two = client(host, "a"), client(host, "a")

@@ -55,6 +55,7 @@ def test_AT9_what_a_session_had_is_free_at_its_end(tmp_path: Path) -> None:
             session.ended()
 
 
+@pytest.mark.control("AT9")
 @pytest.mark.parametrize("mib", [1 << 30])
 def test_AT9_control_without_the_bound_it_is_mapped(tmp_path: Path, mib: int) -> None:
     """Control for the tests above: with a limit of a pebibyte the same offer is mapped."""

@@ -19,6 +19,7 @@ def test_at15_a_flood_is_slowed_and_others_are_not(monkeypatch: pytest.MonkeyPat
     assert pace.delay_s("flood", 0.001) == 0.0
 
 
+@pytest.mark.control("AT15")
 def test_at15_control_with_the_whole_loop_a_flood_is_never_slowed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(pace_module.time, "monotonic", lambda: now)

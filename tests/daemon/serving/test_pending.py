@@ -47,6 +47,7 @@ async def test_AT11_silent_connections_of_five_clients_keep_nobody_out(tasks):
     assert pending.count == 16
 
 
+@pytest.mark.control("AT11")
 @pytest.mark.asyncio
 async def test_AT11_control_first_come_first_served_keeps_the_bystander_out(tasks, monkeypatch):
     monkeypatch.setattr(

@@ -123,6 +123,7 @@ class NoSpawner:
         pass
 
 
+@pytest.mark.control("AT13")
 @pytest.mark.parametrize("others_are_served", [True, False])
 @pytest.mark.asyncio
 async def test_AT13_a_queue_may_last_longer_than_one_worker_may(others_are_served):

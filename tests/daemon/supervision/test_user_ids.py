@@ -110,6 +110,7 @@ def attacks(pid: int, folder: Path) -> dict[str, int]:
     return {name: code_of(step) for name, step in tries.items()}
 
 
+@pytest.mark.control("AT24")
 def test_AT24_a_user_id_alone_keeps_workers_apart(running, tmp_path):
     needs_root()
     clients = [start_client(running), start_client(running)]

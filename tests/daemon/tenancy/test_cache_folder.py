@@ -40,6 +40,7 @@ async def test_at6_two_containers_of_one_user_share_nothing(tmp_path: Path) -> N
         owner.close()
 
 
+@pytest.mark.control("AT6")
 @pytest.mark.asyncio
 async def test_at6_control_who_is_told_apart_by_the_user_alone_shares_a_folder(tmp_path: Path) -> None:
     folders = CacheFolders(tmp_path)

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import trustme
 from vgpud.cli.client import Client, RefusedError
-from vgpud.endpoint import UnixEndpoint
+from vgpud.endpoint import TcpEndpoint, UnixEndpoint
+from vgpud.proto.error import RemoteProtocolError
 
 from tests.daemon.running import ENVIRONMENT, Running, wait_until
 from tests.shim.client import run
@@ -104,10 +105,14 @@ def test_a_host_that_cannot_prove_itself_gets_nothing(
 
 
 def test_what_is_no_tls_is_let_go(host: tuple[Running, int]) -> None:
+    """AT23: a client that speaks in clear is not served, whatever it sends."""
     with socket.create_connection(("127.0.0.1", host[1]), timeout=20) as sock:
         sock.sendall(b"VGPU" + bytes(64))
         while sock.recv(4096):  # the TLS alert, then the end of file
             pass
+    in_clear = TcpEndpoint("127.0.0.1", host[1])
+    with Client(in_clear, token=TOKEN) as client, pytest.raises((ConnectionError, RemoteProtocolError)):
+        client.hello()
 
 
 def test_old_tls_is_refused(host: tuple[Running, int]) -> None:

@@ -286,6 +286,7 @@ def test_at1_a_kernel_reaches_nothing_of_the_process(tmp_path: Path) -> None:
     assert "error 700: read of 8 bytes by `ld.u64`" in err
 
 
+@pytest.mark.control("AT1")
 def test_at1_the_control_is_vulnerable(tmp_path: Path) -> None:
     """The same attack succeeds on kernels that are compiled without the check."""
     control = "glue.compile_entry = functools.partial(glue.compile_entry, confined=False)\n"

@@ -291,6 +291,7 @@ def test_pool_counts_and_frees_in_stream_order(sim: Simulator) -> None:
     assert sim.free_nbytes() == before
 
 
+@pytest.mark.control("AT17")
 def test_AT17_sessions_do_not_allocate_where_others_did(sim: Simulator) -> None:
     """A session does not allocate at addresses of an earlier session. The control has one epoch for all sessions."""
 
