@@ -10,11 +10,11 @@ from subprocess import CompletedProcess
 import pytest
 
 from tests.event_loop import callback_errors
+from tests.patience import PATIENCE_S
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 VGPU = [sys.executable, "-c", "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu(prog_name='vgpu'))"]
-RUN_TIMEOUT_S = 100
 # Folders that take minutes, longest first: so that no process runs one of them alone at the end.
 LONGEST_FIRST = ("shim", "programs", "cudart", "guest", "daemon", "packaging", "clients")
 
@@ -69,7 +69,7 @@ def _callbacks_succeed() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def vgpu_run() -> Run:
-    """`vgpu_run(command, gpu="h100", env=None, timeout_s=100)` runs the command under `vgpu run` on a simulated GPU.
+    """`vgpu_run(command, gpu="h100", env=None, timeout_s=…)` runs the command under `vgpu run` on a simulated GPU.
 
     `options` are further options of `vgpu run`.
     """
@@ -78,7 +78,7 @@ def vgpu_run() -> Run:
         command: Command,
         gpu: str = "h100",
         env: Mapping[str, str] | None = None,
-        timeout_s: float = RUN_TIMEOUT_S,
+        timeout_s: float = PATIENCE_S,
         options: Sequence[str] = (),
     ) -> CompletedProcess[str]:
         return run_command([*VGPU, "run", "--gpu", gpu, *options, "--", *command], merged(env), timeout_s)
@@ -88,10 +88,10 @@ def vgpu_run() -> Run:
 
 @pytest.fixture(scope="session")
 def native_run() -> Run:
-    """`native_run(command, env=None, timeout_s=100)` runs the command on the machine's own driver."""
+    """`native_run(command, env=None, timeout_s=…)` runs the command on the machine's own driver."""
 
     def run(
-        command: Command, env: Mapping[str, str] | None = None, timeout_s: float = RUN_TIMEOUT_S
+        command: Command, env: Mapping[str, str] | None = None, timeout_s: float = PATIENCE_S
     ) -> CompletedProcess[str]:
         return run_command(command, {**os.environ, **(env or {})}, timeout_s)
 

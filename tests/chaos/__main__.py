@@ -49,7 +49,7 @@ def stop_the_worker(running: Running, _: random.Random) -> None:
     client = start_client(running)
     worker = worker_of(running, client)
     os.kill(worker, signal.SIGSTOP)
-    running.wait_log(rf"worker ended session=\d+ worker={worker}\b", 30)
+    running.wait_log(rf"worker ended session=\d+ worker={worker}\b")
     end(client)
 
 
@@ -140,9 +140,9 @@ def chaos(rounds: int, seeds: list[int], *, kills: bool = False) -> list[tuple[f
     """Return for each round vgpud's recovery time in seconds and the deed's name. Raises AssertionError."""
     times = []
     with hostile_host() as running:
-        wait_until(lambda: len(running.status()["spare_workers"]) == 1, 60)
+        wait_until(lambda: len(running.status()["spare_workers"]) == 1)
         end(start_client(running))
-        wait_until(lambda: Holdings.of(running).sessions == 0 and len(running.status()["spare_workers"]) == 1, 60)
+        wait_until(lambda: Holdings.of(running).sessions == 0 and len(running.status()["spare_workers"]) == 1)
         for number in range(rounds):
             seed = seeds[number] if number < len(seeds) else secrets.randbelow(1 << 32)
             times.append(round_of(running, seed, KILLS if kills else DEEDS))

@@ -31,7 +31,7 @@ def soak(count: int) -> list[str]:
     with hostile_host() as running:
         for _ in range(WARM_UP):
             one(running)
-        wait_until(lambda: not running.status()["sessions"] and len(running.status()["spare_workers"]) == 1, 60)
+        wait_until(lambda: not running.status()["sessions"] and len(running.status()["spare_workers"]) == 1)
         before = Holdings.of(running)
         processes = {"vgpud": running.process.pid, "launcher": children(running.process.pid)[0]}
         memory = {name: own_kib(pid) for name, pid in processes.items()}

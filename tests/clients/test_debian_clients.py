@@ -26,7 +26,6 @@ def installed(program: str, package: str) -> str:
     return path
 
 
-@pytest.mark.timeout(300)
 def test_boinc_detects_the_devices(vgpu_run: Run, tmp_path: Path) -> None:
     """BOINC opens libcuda.so by its unversioned name, and calls cuCtxCreate and cuCtxDestroy without their suffixes."""
     boinc = installed("boinc", "boinc-client")

@@ -32,7 +32,6 @@ def test_framework_installs(name: str) -> None:
     assert (environment(*REQUIREMENTS[name]) / "bin/python").exists()
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", REQUIREMENTS)
 def test_framework(vgpu_run: Run, tmp_path: Path, name: str) -> None:
     python = environment(*REQUIREMENTS[name]) / "bin/python"
@@ -42,7 +41,6 @@ def test_framework(vgpu_run: Run, tmp_path: Path, name: str) -> None:
     assert f"ok {name}" in result.stdout, result.stdout
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", ["default", "graphs", "command-buffers"])
 def test_jax_profiler(vgpu_run: Run, tmp_path: Path, name: str) -> None:
     """JAX's own profiler shows the kernels of each run, in a valid trace; also those of XLA's command buffers, which
@@ -70,7 +68,6 @@ def test_jax_profiler(vgpu_run: Run, tmp_path: Path, name: str) -> None:
     assert name != "command-buffers" or len(launches) == 3
 
 
-@pytest.mark.timeout(240)
 def test_cupy_as_it_comes(vgpu_run: Run, tmp_path: Path) -> None:
     """CuPy asks NVRTC for the device's own machine code; vgpu's library in front of NVRTC returns PTX."""
     env = {"CUPY_COMPILE_WITH_PTX": "0", "CUPY_CACHE_DIR": str(tmp_path)}

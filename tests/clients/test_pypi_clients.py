@@ -52,40 +52,33 @@ def test_client_installs(name: str) -> None:
     assert (environment(*REQUIREMENTS[name]) / "bin/python").exists()
 
 
-@pytest.mark.timeout(240)
 def test_tinygrad_with_its_own_ptx(vgpu_run: Run) -> None:
     assert "PTXRenderer" in run_client(vgpu_run, "tinygrad", {"DEV": "CUDA:PTX", "CACHELEVEL": "0"})
 
 
-@pytest.mark.timeout(240)
 def test_tinygrad_with_nvrtc(vgpu_run: Run) -> None:
     nvrtc = environment(*REQUIREMENTS["tinygrad"]) / SITE / "nvidia/cu13/lib"
     said = run_client(vgpu_run, "tinygrad", {"DEV": "CUDA", "CACHELEVEL": "0", "LD_LIBRARY_PATH": str(nvrtc)})
     assert "CUDARenderer" in said
 
 
-@pytest.mark.timeout(240)
 def test_cuda_core(vgpu_run: Run) -> None:
     run_client(vgpu_run, "cuda_core")
 
 
-@pytest.mark.timeout(240)
 def test_machine_code_from_cuda_core(vgpu_run: Run) -> None:
     """vgpu's library in front of NVRTC returns PTX where machine code is asked for."""
     run_client(vgpu_run, "cuda_core", arguments=["cubin"])
 
 
-@pytest.mark.timeout(240)
 def test_numba(vgpu_run: Run) -> None:
     run_client(vgpu_run, "numba")
 
 
-@pytest.mark.timeout(240)
 def test_numba_with_nvjitlink(vgpu_run: Run) -> None:
     """Where nvJitLink is installed, numba links LTO-IR with it."""
     run_client(vgpu_run, "numba", also=("nvidia-nvjitlink==13.0.*",))
 
 
-@pytest.mark.timeout(240)
 def test_taichi(vgpu_run: Run) -> None:
     run_client(vgpu_run, "taichi")

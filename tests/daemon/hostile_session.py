@@ -12,6 +12,7 @@ from typing import Any
 from tests.daemon.ring_memory import F_ADD_SEALS, SEAL_SHRINK_GROW
 from tests.daemon.running import Running
 from tests.fuzz.stream import BY_NAME, HEADER, encode
+from tests.patience import PATIENCE_S
 
 CONTEXT, STREAM, SECOND_STREAM, FUNCTION = 1, 1, 2, 6
 PINNED = 0x300000000000  # vgw_pinned.h
@@ -58,12 +59,12 @@ class HostileSession:
     """A session with a context, two streams (non-blocking), the kernels above, and a few words of device memory."""
 
     def __init__(self, running: Running, begin: bool = True) -> None:
-        client = running.client(timeout_s=30)
+        client = running.client()
         client.hello()
         self.session = client.attach().worker
         self.running = running
         self.sock = client.detach()
-        self.sock.settimeout(30)
+        self.sock.settimeout(PATIENCE_S)
         self.sequence = 0
         if begin:
             self._begin()
@@ -150,8 +151,8 @@ class HostileSession:
         self.launch("store", self.memory, stream=SECOND_STREAM)
         return self.word() == 42
 
-    def ended(self, timeout_s: float = 15.0) -> tuple[str, str]:
+    def ended(self) -> tuple[str, str]:
         """How the worker ended, and why."""
         pattern = rf'worker ended session={self.session} worker=\d+ how="?([^"\n]+?)"? reason="?([^"\n]+)'
-        said = self.running.wait_log(pattern, timeout_s)
+        said = self.running.wait_log(pattern)
         return said[1], said[2]

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 
 @contextmanager
 def hybrid_monitor(path: Path, ports: dict[int, Path], answer: bytes = b"OK 1073741824\n") -> Iterator[None]:
@@ -53,7 +55,7 @@ def hybrid_monitor(path: Path, ports: dict[int, Path], answer: bytes = b"OK 1073
         yield
     finally:
         listener.shutdown(socket.SHUT_RDWR)
-        thread.join(5)
+        thread.join(PATIENCE_S)
         for sock in open_sockets:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)

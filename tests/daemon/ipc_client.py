@@ -7,6 +7,7 @@ import sys
 from ast import literal_eval
 from typing import Any
 
+from tests.patience import PATIENCE_S
 from tests.shim.client import PRELUDE, environment
 
 # Each line is a Python expression; its value is printed as text. `KERNEL` adds one to n 32-bit words after a loop of
@@ -203,7 +204,7 @@ gates = []
 def shut(stream):
     '''What the stream is given from now on waits until open_gates().'''
     opened = threading.Event()
-    gates.append((opened, ctypes.CFUNCTYPE(None, c_void_p)(lambda _: opened.wait(60) and None)))
+    gates.append((opened, ctypes.CFUNCTYPE(None, c_void_p)(lambda _: opened.wait() and None)))
     return cuda.cuLaunchHostFunc(c_void_p(stream), gates[-1][1], None)
 
 def open_gates():
@@ -253,7 +254,7 @@ class IpcClient:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
-        self.process.wait(20)
+        self.process.wait(PATIENCE_S)
         self.process.stdout.close()
 
     def kill(self) -> None:
@@ -261,6 +262,6 @@ class IpcClient:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.kill()
-        self.process.wait(20)
+        self.process.wait(PATIENCE_S)
         self.process.stdin.close()
         self.process.stdout.close()

@@ -11,6 +11,8 @@ import time
 
 from vgpud._gen.api import RECORDS
 
+from tests.patience import PATIENCE_S
+
 OPCODES = {record.name: record.opcode for record in RECORDS}
 HEADER_NBYTES, RECORDS_NBYTES, REPLY_NBYTES = 4096, 8 << 20, 2 << 20
 NBYTES = HEADER_NBYTES + RECORDS_NBYTES + REPLY_NBYTES
@@ -52,7 +54,7 @@ class RingMemory:
         struct.pack_into("<Q", self.memory, TAIL, tail)
         struct.pack_into("<I", self.memory, DOORBELL, (self.word(DOORBELL) + 1) & 0xFFFFFFFF)
 
-    def push(self, record: bytes, timeout_s: float = 10.0) -> None:
+    def push(self, record: bytes, timeout_s: float = PATIENCE_S) -> None:
         """Append a record as a client does: pad the end of the ring, wait for space.
 
         Raises:

@@ -17,6 +17,8 @@ from vgpud.cli.admin_client import AdminClient
 from vgpud.cli.client import Client
 from vgpud.endpoint import Endpoint, parse_endpoint
 
+from tests.patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -25,7 +27,7 @@ PATHS = [str(ROOT / "daemon"), str(ROOT / "guest"), str(ROOT), *filter(None, [os
 ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join(PATHS)}
 
 
-def wait_until(condition: Callable[[], Any], timeout_s: float = 5.0) -> Any:
+def wait_until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S) -> Any:
     """Poll until `condition` returns something true and return that; fail when it never does."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -88,11 +90,11 @@ class Running:
         return self.log_path.read_text()
 
     def wait_ready(self) -> None:
-        wait_until(lambda: " ready " in self.log or self.process.poll() is not None, 15)
+        wait_until(lambda: " ready " in self.log or self.process.poll() is not None)
         assert self.process.poll() is None, self.log
 
-    def wait_log(self, pattern: str, timeout_s: float = 5.0) -> re.Match[str]:
-        return wait_until(lambda: re.search(pattern, self.log), timeout_s)
+    def wait_log(self, pattern: str) -> re.Match[str]:
+        return wait_until(lambda: re.search(pattern, self.log))
 
     @property
     def endpoint(self) -> Endpoint:
@@ -100,13 +102,13 @@ class Running:
         return parse_endpoint(re.search(r"ready listen=\"?\['([^']+)'", self.log)[1])
 
     def client(self, **options: Any) -> Client:
-        return Client(self.endpoint, **options)
+        return Client(self.endpoint, **{"timeout_s": PATIENCE_S} | options)
 
     def raw(self) -> socket.socket:
         """A connection that has sent nothing."""
         from vgpud.endpoint import connect
 
-        return connect(self.endpoint, timeout_s=10)
+        return connect(self.endpoint, timeout_s=PATIENCE_S)
 
     def status(self) -> dict[str, Any]:
         return self.admin.get("status")
@@ -122,7 +124,7 @@ class Running:
             self.process.terminate()
             self.process.send_signal(signal.SIGINT)
             try:
-                self.process.wait(15)
+                self.process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
                 os.killpg(self.process.pid, signal.SIGKILL)
                 raise
@@ -133,7 +135,7 @@ CLIENT = """
 import sys
 from vgpud.cli.client import Client
 from vgpud.endpoint import parse_endpoint
-client = Client(parse_endpoint(sys.argv[1]))
+client = Client(parse_endpoint(sys.argv[1]), timeout_s=200)
 client.hello()
 print(client.attach().worker, flush=True)
 sys.stdin.read()

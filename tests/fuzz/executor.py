@@ -27,7 +27,6 @@ from tests.fuzz.stream import HEADER, Stream
 
 REQUESTS = 1000
 REPLY_TIMEOUT_S = 20.0
-END_TIMEOUT_S = 20.0
 SCRIBBLES = 0.02  # share of requests in a ring after which a byte of the ring's memory is changed
 
 
@@ -103,7 +102,7 @@ def attack(running: Running, seed: int, ring: bool = False) -> tuple[str, int]:
     Raises:
         AssertionError: the worker was killed by a signal, did not end, or left vgpud unable to serve.
     """
-    client = running.client(timeout_s=END_TIMEOUT_S)
+    client = running.client()
     client.hello()
     session = client.attach().worker
     stream, sent = Stream(seed), 0
@@ -118,11 +117,11 @@ def attack(running: Running, seed: int, ring: bool = False) -> tuple[str, int]:
         for _ in requests:
             sent += 1
     pattern = rf'worker ended session={session} worker=\d+ how="?([^"\n]+?)"? reason=([^\n]+)'
-    ended = running.wait_log(pattern, END_TIMEOUT_S)
+    ended = running.wait_log(pattern)
     assert re.fullmatch(r"exit [01]", ended[1]), f"seed {seed}: the worker ended by {ended[1]}: {ended[2]}"
-    with running.client(timeout_s=END_TIMEOUT_S) as other:
+    with running.client() as other:
         other.hello()
-        assert other.ping() < END_TIMEOUT_S
+        other.ping()
     return ended[2].strip('"'), sent
 
 

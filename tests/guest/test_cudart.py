@@ -14,6 +14,7 @@ from vgpud.cli.guest_libraries import Libraries, give_libraries
 
 from tests.conftest import Run
 from tests.guest.elf_file import compile_c, compile_library
+from tests.patience import PATIENCE_S
 
 MAIN = "extern const char *who(void); int puts(const char *); int main(void) { puts(who()); return 0; }"
 SONAME = "libcudart.so.12"
@@ -40,7 +41,7 @@ def program(tmp_path: Path, library: Path, *flags: str) -> Path:
 
 
 def runs(binary: Path, **environment: str) -> bool:
-    return subprocess.run([binary], env=environment, capture_output=True, timeout=10).returncode == 0
+    return subprocess.run([binary], env=environment, capture_output=True, timeout=PATIENCE_S).returncode == 0
 
 
 def test_linked_and_found_by_runpath(tmp_path: Path, theirs: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from vgpu_guest.preload import resolve_program, winning_rpath
 
 from tests.guest.elf_file import compile_c, compile_library
+from tests.patience import PATIENCE_S
 
 MAIN = """
 #include <dlfcn.h>
@@ -39,7 +40,7 @@ def ours(tmp_path: Path) -> Path:
 def loaded(program: Path, ours: Path) -> str:
     environment = os.environ | {"LD_LIBRARY_PATH": str(ours)}
     return subprocess.run(
-        [program], env=environment, capture_output=True, text=True, check=True, timeout=10
+        [program], env=environment, capture_output=True, text=True, check=True, timeout=PATIENCE_S
     ).stdout.strip()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.nvml.conftest import LIB, LIBRARY, ROOT, clean_environment
+from tests.patience import PATIENCE_S
 
 CALL = """
 #include <dlfcn.h>
@@ -108,7 +109,11 @@ def test_needs_only_the_c_library_and_no_new_one() -> None:
 
 def test_complete_alone(program: Path, endpoint: str) -> None:
     result = subprocess.run(
-        [str(program), str(LIBRARY)], env={"VGPU_ENDPOINT": endpoint}, capture_output=True, text=True, timeout=20
+        [str(program), str(LIBRARY)],
+        env={"VGPU_ENDPOINT": endpoint},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert result.stdout == "0 0 2 0 1\n", result.stderr
 
@@ -124,14 +129,14 @@ def test_loaded_and_unloaded_a_hundred_times(endpoint: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["libnvidia-ml.so.1", "libnvidia-ml.so"])
 def test_found_by_library_path(program: Path, endpoint: str, name: str) -> None:
     environment = {"VGPU_ENDPOINT": endpoint, "LD_LIBRARY_PATH": str(LIB)}
-    result = subprocess.run([str(program), name], env=environment, capture_output=True, text=True, timeout=20)
+    result = subprocess.run([str(program), name], env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert result.stdout == "0 0 2 0 1\n", result.stderr
 
 
 def test_preloaded(program: Path, endpoint: str) -> None:
     environment = {"VGPU_ENDPOINT": endpoint, "LD_PRELOAD": str(LIBRARY)}
     result = subprocess.run(
-        [str(program), "libnvidia-ml.so.1"], env=environment, capture_output=True, text=True, timeout=20
+        [str(program), "libnvidia-ml.so.1"], env=environment, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert result.stdout == "0 0 2 0 1\n", result.stderr
 
@@ -145,4 +150,6 @@ def test_loading_it_opens_nothing(endpoint: str) -> None:
         f"ctypes.CDLL({str(LIBRARY)!r})\n"
         "assert state() == before, (before, state())\n"
     )
-    subprocess.run([sys.executable, "-c", code], env=clean_environment(VGPU_ENDPOINT=endpoint), check=True, timeout=20)
+    subprocess.run(
+        [sys.executable, "-c", code], env=clean_environment(VGPU_ENDPOINT=endpoint), check=True, timeout=PATIENCE_S
+    )

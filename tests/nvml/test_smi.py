@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import VGPU
 from tests.nvml.conftest import clean_environment
+from tests.patience import PATIENCE_S
 
 Smi = Callable[..., CompletedProcess[str]]
 
@@ -23,7 +24,7 @@ def smi(endpoint: str) -> Smi:
     def run(*arguments: str, **more: str) -> CompletedProcess[str]:
         environment = clean_environment(VGPU_ENDPOINT=endpoint) | more
         command = [*VGPU, "smi", *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
     return run
 

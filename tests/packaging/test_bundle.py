@@ -72,7 +72,6 @@ def test_a_cuda_program_computes_without_a_python_on_the_machine(run: Run, saxpy
     assert (result.returncode, result.stdout[:8]) == (0, "ok saxpy"), result.stderr
 
 
-@pytest.mark.timeout(300)
 def test_its_guest_boots_and_computes_without_the_machines_qemu(bundle: Path, tmp_path: Path) -> None:
     if reason := why_not() or packages.missing():
         pytest.skip(reason)

@@ -2,6 +2,7 @@
 #include "vgt_dispatch.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -322,12 +323,14 @@ struct runner {
   struct executor_thread thread;
   const uint8_t *record;
   bool stands_still;
+  _Atomic pid_t id;
 };
 
 static void *execute(void *argument) {
   struct runner *r = argument;
   struct vgw_header header;
   stands_still = r->stands_still;
+  atomic_store(&r->id, gettid());
   memcpy(&header, r->record, sizeof header);
   struct vgw_cursor in = {.cur = r->record + sizeof header, .end = r->record + header.length};
   header.flags = 0;
@@ -335,10 +338,24 @@ static void *execute(void *argument) {
   return NULL;
 }
 
+/* Whether a thread that has begun sleeps, as one does that waits for a lock or a condition, or has ended. */
+static bool is_asleep(pid_t id) {
+  char path[64], state = 0;
+  if (!id)
+    return false;
+  snprintf(path, sizeof path, "/proc/self/task/%d/stat", id);
+  FILE *file = fopen(path, "r");
+  if (!file)
+    return true;
+  bool read = fscanf(file, "%*d (%*[^)]) %c", &state) == 1;
+  fclose(file);
+  return read && state == 'S';
+}
+
 /* Execute `user`, whose stub waits at the gate, and meanwhile in another ring `destroyer`, which names the same object
  * (kind, id). Returns 0 if the destroyer's stub was called after the user's returned, 1 if before, else an error. */
 int vgt_overlap(const uint8_t *user, const uint8_t *destroyer, int kind, uint32_t id) {
-  enum { NAP_NS = 1000000, NAPS = 30 };
+  enum { NAP_NS = 1000000, NAPS = 5 };
   static uint8_t outputs[2][VGW_RECORD_NBYTES];
   struct runner runners[2] = {{.record = user, .stands_still = true}, {.record = destroyer}};
   pthread_t threads[2];
@@ -362,7 +379,7 @@ int vgt_overlap(const uint8_t *user, const uint8_t *destroyer, int kind, uint32_
   bool turns = vgx_operations[headers[0].opcode].flags & vgx_operations[headers[1].opcode].flags & VGX_ALONE;
   while (!turns && vgt_is_live(kind, id)) /* until the destroyer has begun; if they take turns, it does not yet */
     nanosleep(&(struct timespec){0, NAP_NS}, NULL);
-  for (int i = 0; i < NAPS && !overtaken; i++)
+  for (int asleep = 0; asleep < NAPS && !overtaken; asleep = is_asleep(atomic_load(&runners[1].id)) ? asleep + 1 : 0)
     nanosleep(&(struct timespec){0, NAP_NS}, NULL);
   int found = overtaken;
   pthread_mutex_lock(&gate_lock);

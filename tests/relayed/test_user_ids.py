@@ -78,7 +78,7 @@ def test_AT25_tenants_of_a_card_have_a_user_id_each_and_share_memory_within_it(h
     assert code == 0
     assert two(f"put({address}, b'of one tenant')") == 0
     assert other(f"open_memory({handle})")[0] != 0
-    spares = wait_until(lambda: host.status()["spare_workers"], 30)
+    spares = wait_until(lambda: host.status()["spare_workers"])
     assert not {ids_of(pid)[0] for pid in spares} & {first, foreign}
     for each in (one, other, two):
         each.end()
@@ -99,9 +99,9 @@ def test_AT25_control_the_driver_shares_nothing_between_two_users(host: Running)
 def test_a_tenant_that_comes_again_gets_the_worker_that_waits(host: Running) -> None:
     """Its last worker has ended, so the one that waits can become its own: nothing is started while it waits."""
     for _ in range(2):
-        spares = wait_until(lambda: host.status()["spare_workers"], 30)
+        spares = wait_until(lambda: host.status()["spare_workers"])
         one = client(host, "a")
         one("1")
         assert [session["worker_pid"] for session in host.status()["sessions"]] == spares
         one.end()
-        wait_until(lambda: not host.status()["sessions"], 30)
+        wait_until(lambda: not host.status()["sessions"])

@@ -8,6 +8,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / os.environ.get("VGT_LIBRARY", "build/guest/libcuda.so.1")  # `make asan` names its own build
 
@@ -51,7 +53,7 @@ def environment(endpoint: str | None, **changes: str) -> dict[str, str]:
     return env | changes
 
 
-def run(endpoint: str | None, program: str, timeout_s: float = 30, **changes: str) -> str:
+def run(endpoint: str | None, program: str, timeout_s: float = PATIENCE_S, **changes: str) -> str:
     """Run a program text after PRELUDE; returns its standard output. A failure shows the program's stderr."""
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + textwrap.dedent(program)],

@@ -8,9 +8,8 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tests.patience import PATIENCE_S
 from tests.shim.client import PRELUDE, PYTHON
-
-TIMEOUT_S = 60
 
 TOOLS = '''
 PTX = rb"""
@@ -130,7 +129,7 @@ assert q.value == 0 and back.raw == bytes(64)
 failed = []
 def thread():
     failed.append(cuda.cuCtxSetCurrent(ctx) or cuda.cuCtxSynchronize())
-t = threading.Thread(target=thread); t.start(); t.join(20)
+t = threading.Thread(target=thread); t.start(); t.join()
 assert failed == [{code}], failed
 said("faulted")
 sys.stdin.read()
@@ -221,7 +220,7 @@ class Host:
 def finish(process: subprocess.Popen[str]) -> str:
     """Close the process's stdin and wait for its end; returns the rest of its output."""
     try:
-        out, err = process.communicate(timeout=TIMEOUT_S)
+        out, err = process.communicate(timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
         process.kill()
         out, err = process.communicate()

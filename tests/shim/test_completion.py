@@ -86,7 +86,7 @@ def test_a_wait_for_one_stream_is_none_for_another(simulate) -> None:
         """
         s, t = stream(), stream(0)
         go = threading.Event()
-        wait = HOST(lambda _: go.wait(20) and None)
+        wait = HOST(lambda _: go.wait() and None)
         for held in (s, t):
             go.clear()
             ok(cuda.cuLaunchHostFunc(held, wait, None))
@@ -104,7 +104,7 @@ def test_a_wait_for_one_stream_is_none_for_another(simulate) -> None:
             time.sleep(0.1)
             assert not done
             go.set()
-            waiter.join(20)
+            waiter.join()
             assert done == [0]
             assert cuda.cuStreamQuery(held) == 0
         """
@@ -133,7 +133,7 @@ def test_events_are_as_far_as_their_stream(simulate) -> None:
         s, e, later = stream(), event(), event()
         p = alloc(64)
         go = threading.Event()
-        wait = HOST(lambda _: go.wait(20) and None)
+        wait = HOST(lambda _: go.wait() and None)
         for _ in range(20):
             go.clear()
             fill(p, 1, 16, s)
@@ -167,7 +167,7 @@ def test_many_threads_in_one_stream(simulate) -> None:
         for round in range(4):
             threads = [threading.Thread(target=work, args=(c,)) for c in cells]
             for t in threads: t.start()
-            for t in threads: t.join(60)
+            for t in threads: t.join()
             ok(cuda.cuStreamSynchronize(s))
             t = stream()
             for c in cells: assert get(c, 4, t) == (N * (round + 1)).to_bytes(4, "little")
@@ -225,7 +225,7 @@ def test_threads_copy_at_the_same_time(simulate) -> None:
                 assert get(p, n, s) == data
         threads = [threading.Thread(target=work, args=(i,)) for i in range(10)]
         for t in threads: t.start()
-        for t in threads: t.join(90)
+        for t in threads: t.join()
         assert not failed, failed
         """
     )
@@ -237,7 +237,7 @@ def test_a_copy_behind_a_held_stream_waits_and_delays_nobody(simulate) -> None:
         s, t, n = stream(), stream(), 12 << 20
         p, q = alloc(n), alloc(4)
         go = threading.Event()
-        wait = HOST(lambda _: go.wait(30) and None)
+        wait = HOST(lambda _: go.wait() and None)
         ok(cuda.cuLaunchHostFunc(s, wait, None))
         back = []
         def fetch():
@@ -250,7 +250,7 @@ def test_a_copy_behind_a_held_stream_waits_and_delays_nobody(simulate) -> None:
             assert get(q, 4, t) == i.to_bytes(4, "little")
         assert not back
         go.set()
-        reader.join(30)
+        reader.join()
         assert len(back[0]) == n
         """
     )

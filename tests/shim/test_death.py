@@ -69,7 +69,7 @@ for turn in range(TURNS):
     time.sleep(0.3)
     assert not heard, heard
     said("busy")
-    for t in threads: t.join(40)
+    for t in threads: t.join()
     assert set(heard.values()) == {46} and len(heard) == len(kinds), heard
     # and so does every call from now on
     assert [launch(one, None), cuda.cuCtxSynchronize(), cuda.cuMemFree_v2(p)] == [46] * 3

@@ -230,9 +230,7 @@ def test_p03_a_killed_worker_is_survived(simulate: Simulate) -> None:
             os.kill(pid, signal.SIGKILL)
         assert cuda.cuCtxSynchronize() == 46
         assert cuda.cuMemAlloc_v2(byref(c_uint64()), c_size_t(16)) == 46
-        for _ in range(50):
-            if cuda.cuDevicePrimaryCtxReset_v2(0) == 0:
-                break
+        while cuda.cuDevicePrimaryCtxReset_v2(0):
             time.sleep(0.1)
         fresh = context()
         assert fresh.value != ctx.value

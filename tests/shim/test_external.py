@@ -196,14 +196,14 @@ ok(cuda.cuPointerSetAttribute(byref(on), SYNC_MEMOPS, c_uint64(p.value + 8)))
 assert (told(p.value), told(p.value + 4095), told(other.value)) == (1, 1, 0)
 # A copy and a fill wait for a kernel ahead of them, which other memory's do not.
 called, let = threading.Event(), threading.Event()
-function = ctypes.CFUNCTYPE(None, c_void_p)(lambda _: (called.set(), let.wait(60)))
+function = ctypes.CFUNCTYPE(None, c_void_p)(lambda _: (called.set(), let.wait()))
 def behind(call, *args):
     called.clear(), let.clear()
     ok(cuda.cuLaunchHostFunc(None, function, None))
     done = threading.Event()
     thread = threading.Thread(target=lambda: (ok(cuda.cuCtxSetCurrent(ctx)), ok(call(*args)), done.set()))
     thread.start()
-    called.wait(60)
+    called.wait()
     waits = not done.wait(0.2)
     let.set()
     thread.join()
@@ -285,10 +285,10 @@ other = Launch(sides[1][4].function, (c_uint * 7)(1, 1, 1, 16, 1, 1, 0), sides[1
 assert together([sides[0][4], other]) == INVALID_VALUE, "another shape"
 # Without flags no kernel begins before what is in the streams of the others, and nothing later before all have ended.
 called, let = threading.Event(), threading.Event()
-function_ = ctypes.CFUNCTYPE(None, c_void_p)(lambda _: (called.set(), let.wait(60)))
+function_ = ctypes.CFUNCTYPE(None, c_void_p)(lambda _: (called.set(), let.wait()))
 ok(cuda.cuCtxSetCurrent(sides[0][0]))
 ok(cuda.cuLaunchHostFunc(sides[0][3], function_, None))
-called.wait(60)
+called.wait()
 ok(together([side[4] for side in sides]))
 NOT_READY = 600
 ok(cuda.cuCtxSetCurrent(sides[1][0]))

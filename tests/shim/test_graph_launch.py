@@ -12,7 +12,7 @@ Simulate = Callable[..., str]
 LAUNCHES = (
     WORK
     + """
-let_go, returned, early, held_for = threading.Event(), threading.Event(), [], 20
+let_go, returned, early, held_for = threading.Event(), threading.Event(), [], 400
 stands = HOST_FUNCTION(lambda _: said.append(let_go.wait(held_for)))
 notes = HOST_FUNCTION(lambda _: said.append("noted"))
 kept.extend((stands, notes))

@@ -28,7 +28,8 @@ sync(s)
 assert said == [("first", 1), ("second", 2)] * 3
 assert download(p, N) == [5] * N
 # what comes after in the stream waits for the function
-slow = HOST_FUNCTION(lambda _: (time.sleep(0.2), said.append("slow")))
+gate = threading.Event()
+slow = HOST_FUNCTION(lambda _: (gate.wait(), said.append("slow")))
 said.clear()
 begin(s)
 ok(cuda.cuLaunchHostFunc(s, slow, None))
@@ -38,14 +39,17 @@ launch_graph(e2, s)
 event = new(cuda.cuEventCreate, 2)
 ok(cuda.cuEventRecord(event, s))
 assert cuda.cuEventQuery(event) == 600
+gate.set()
 ok(cuda.cuEventSynchronize(event))
 assert said == ["slow"]
 # destroyed while it runs: it runs to its end
 said.clear()
+gate.clear()
 launch_graph(e2, s)
 launch_graph(e, s)
 ok(cuda.cuGraphExecDestroy(e2))
 ok(cuda.cuGraphExecDestroy(e))
+gate.set()
 sync(s)
 assert said == ["slow", ("first", 1), ("second", 2)]
 """

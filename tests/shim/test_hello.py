@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S, quickest_s
 from tests.shim.client import PRELUDE, environment, run
 from tests.shim.fake_daemon import FakeDaemon, frame, welcome
 
@@ -24,12 +25,16 @@ def test_d11_nothing_configured_is_no_device() -> None:
     assert int(run(None, TRY)) == NO_DEVICE
 
 
+def seconds_of_a_refused_start(url: str) -> float:
+    """How long cuInit takes in a program of its own, where it answers NOT_READY."""
+    result, seconds = run(url, "t = time.time(); print(cuda.cuInit(0), time.time() - t)").split()
+    assert int(result) == NOT_READY
+    return float(seconds)
+
+
 @pytest.mark.parametrize("url", ["unix:/nonexistent/s", "tcp://127.0.0.1:1", "vsock://1:1", "tcp://localhost:1"])
 def test_d11_unreachable(url: str) -> None:
-    output = run(url, "t = time.time(); print(cuda.cuInit(0), time.time() - t)")
-    result, seconds = output.split()
-    assert int(result) == NOT_READY
-    assert float(seconds) < 1.5
+    assert quickest_s(lambda: seconds_of_a_refused_start(url), 1.5) < 1.5
 
 
 @pytest.mark.parametrize(
@@ -57,9 +62,7 @@ def test_a_full_backlog_costs_one_second_at_most(path: Path) -> None:
     for client in held:
         client.setblocking(False)
         client.connect_ex(str(path))
-    result, seconds = run(f"unix:{path}", "t = time.time(); print(cuda.cuInit(0), time.time() - t)").split()
-    assert int(result) == NOT_READY
-    assert 0.5 < float(seconds) < 2
+    assert 0.5 < quickest_s(lambda: seconds_of_a_refused_start(f"unix:{path}"), 2) < 2
     for client in [*held, listener]:
         client.close()
 
@@ -115,7 +118,7 @@ def test_a_refusal_without_reading_gives_its_code(path: Path) -> None:
         thread = threading.Thread(target=refuse)
         thread.start()
         codes = {int(run(f"unix:{path}", TRY)) for _ in range(20)}
-        thread.join(30)
+        thread.join(PATIENCE_S)
     assert codes == {800}
 
 

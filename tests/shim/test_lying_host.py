@@ -23,6 +23,7 @@ import pytest
 
 from tests.daemon.ring_memory import HEADER_NBYTES, NBYTES, RECORDS_NBYTES
 from tests.daemon.running import Running, vgpud_with_real_workers
+from tests.patience import PATIENCE_S
 from tests.shim.client import PRELUDE, PYTHON, environment
 
 # Offsets in struct vgw_ring of the words that the worker writes.
@@ -84,7 +85,7 @@ class LyingWire:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(10)
+            thread.join(PATIENCE_S)
         for end in (self._listener, *self._ends):
             end.close()
         for ring in self.rings:
@@ -150,7 +151,7 @@ def test_a_client_survives_what_its_worker_says(running: Running, tmp_path: Path
         for ring in wire.rings:
             lie(ring, rng)
         time.sleep(rng.choice([0, 0.0005, 0.005]))
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert wire.rings
     wire.close()
     assert process.returncode in (0, -signal.SIGALRM), (process.returncode, out, err)

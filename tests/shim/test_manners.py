@@ -15,6 +15,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from tests.patience import PATIENCE_S, quickest_s
 from tests.shim.client import PRELUDE, ROOT, run
 from tests.shim.fake_daemon import frame, welcome
 
@@ -107,7 +108,8 @@ def test_gp12_a_mute_endpoint_is_given_up_within_a_second(tmp_path: Path) -> Non
         listener.bind(path)
         listener.listen()
         program = "import ctypes; print(ctypes.CDLL({!r}).{}(0))"
-        for library, function, result in (("libcuda.so.1", "cuInit", 802), ("libnvidia-ml.so.1", "nvmlInit_v2", 9)):
+
+        def held_s(library: str, function: str, result: int) -> float:
             client = subprocess.Popen(
                 [sys.executable, "-c", program.format(str(LIBRARIES / library), function)],
                 env={**os.environ, "VGPU_ENDPOINT": f"unix:{path}"},
@@ -120,8 +122,11 @@ def test_gp12_a_mute_endpoint_is_given_up_within_a_second(tmp_path: Path) -> Non
                 while host.recv(4096):
                     pass
             held = time.monotonic() - connected
-            assert client.communicate(timeout=60)[0] == f"{result}\n"
-            assert held < 5  # the timeout is one second; the rest is for a busy machine
+            assert client.communicate(timeout=PATIENCE_S)[0] == f"{result}\n"
+            return held
+
+        assert quickest_s(lambda: held_s("libcuda.so.1", "cuInit", 802), 2) < 2
+        assert quickest_s(lambda: held_s("libnvidia-ml.so.1", "nvmlInit_v2", 9), 2) < 2
 
 
 def test_a_client_waits_for_the_vgpud_that_systemd_starts_for_it() -> None:

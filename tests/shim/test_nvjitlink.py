@@ -63,7 +63,6 @@ def link(path: Path, options: str, *inputs: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.timeout(300)
 def test_nvjitlink_installs() -> None:
     assert packages(*NVIDIA).is_dir()
 

@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
 from tests.shim.client import LIBRARY, environment, run
 from tests.shim.fake_daemon import FakeDaemon, Fields, Memory, blocking, frame, welcome
 
@@ -212,10 +213,8 @@ def test_a_host_function_that_never_returns_does_not_hold_the_exit(path: Path, t
         }""")
     subprocess.run(["cc", str(source), "-o", str(program), str(LIBRARY)], check=True)
     with FakeDaemon(path, vgpuNextCallback=next_callback) as daemon:
-        started = time.monotonic()
         env = environment(daemon.url, LD_LIBRARY_PATH=str(LIBRARY.parent))
-        assert subprocess.run([str(program)], env=env, timeout=20, check=False).returncode == 0
-        assert time.monotonic() - started < 8
+        assert subprocess.run([str(program)], env=env, timeout=PATIENCE_S, check=False).returncode == 0
 
 
 def test_sixteen_threads_get_their_own_answers(path: Path) -> None:
@@ -253,7 +252,7 @@ def test_a_blocked_call_does_not_delay_another_thread(path: Path) -> None:
 
     @blocking
     def synchronize(_fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
-        return (0 if release.wait(10) else 999), {}, b""
+        return (0 if release.wait(PATIENCE_S) else 999), {}, b""
 
     def set_limit(fields: Fields, _parts: list[bytes]) -> tuple[int, Fields, bytes]:
         if fields["limit"] == 2:

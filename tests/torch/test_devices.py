@@ -6,7 +6,7 @@ import pytest
 
 from tests.torch.conftest import RunTorch
 
-pytestmark = [pytest.mark.client, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.client
 
 SAME = "Expected all tensors to be on the same device, but "
 EXPECTED = {

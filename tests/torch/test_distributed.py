@@ -8,7 +8,6 @@ from tests.torch.conftest import RunTorch, check_cases
 
 
 @pytest.mark.client
-@pytest.mark.timeout(300)
 def test_two_ranks(run_torch: RunTorch) -> None:
     check_cases(run_torch("distributed.py", gpu="h100:2", timeout_s=250), 3)
 

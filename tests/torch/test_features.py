@@ -4,8 +4,6 @@ import pytest
 
 from tests.torch.conftest import RunTorch, check_cases, full_python
 
-pytestmark = pytest.mark.timeout(300)
-
 # Cases for which torch creates a cuDNN handle: the tests' small environment has no cuDNN.
 WITH_CUDNN = ("recurrent_networks", "packed_sequences")
 

@@ -8,7 +8,6 @@ from tests.pypi import packages
 from tests.torch.conftest import RunTorch, check_cases
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("gpu", ["h100", "forward"])
 def test_kernels_that_nvrtc_compiles(run_torch: RunTorch, tmp_path: Path, gpu: str) -> None:
     cache = {"PYTORCH_KERNEL_CACHE_PATH": str(tmp_path)}

@@ -4,7 +4,7 @@ import pytest
 
 from tests.torch.conftest import RunTorch, check_cases
 
-pytestmark = [pytest.mark.client, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.client
 
 
 def test_graphs(run_torch: RunTorch) -> None:

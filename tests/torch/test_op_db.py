@@ -52,7 +52,6 @@ def describe(checked: str) -> str:
 
 
 @pytest.mark.client
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize(("mode", "every"), [("values", 9), ("dtypes", 30), ("errors", 8), ("devices", 2)])
 def test_some_operators(run_torch: RunTorch, mode: str, every: int) -> None:
     check(run_torch, mode, "float32", "--samples", "2", "--every", str(every), timeout_s=350)

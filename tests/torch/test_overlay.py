@@ -6,7 +6,7 @@ import pytest
 
 from tests.torch.conftest import RunTorch
 
-pytestmark = [pytest.mark.client, pytest.mark.timeout(200)]
+pytestmark = pytest.mark.client
 
 ADD = "import torch; x = torch.ones(3, device='cuda'); print((x + 1).tolist())"
 NOTICE = "vgpu: PyTorch's CUDA operators run as ATen's CPU kernels"

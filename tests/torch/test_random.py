@@ -7,7 +7,7 @@ import pytest
 
 from tests.torch.conftest import RunTorch
 
-pytestmark = [pytest.mark.client, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.client
 CARD = Path(__file__).parent / "card_random.json"
 """What programs/random_numbers.py printed on an H200 under NVIDIA's driver 580.159.04, 2026-11-28."""
 

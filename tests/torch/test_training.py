@@ -23,7 +23,6 @@ def on_the_cpu(*arguments: str) -> list[str]:
     return result.stdout.splitlines()
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize(("kind", "optimizer"), [*product(("mlp", "gpt"), ("foreach", "fused"))])
 def test_losses_and_weights_are_those_of_the_cpu(run_torch: RunTorch, kind: str, optimizer: str) -> None:
     result = run_torch("train.py", "cuda", kind, optimizer)

@@ -22,12 +22,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
 from tests.vm import initramfs, packages
 
-BOOT_TIMEOUT_S = 60  # 2.5 s on a quiet machine
-SYSTEM_TIMEOUT_S = 120  # until a whole system with systemd is up
-RUN_TIMEOUT_S = 90  # a program that takes 2 s on a quiet machine
-END_TIMEOUT_S = 10
 MEMORY_MIB = 768
 CPU = "Nehalem"  # the oldest CPU that numpy's wheels support, and TCG's fastest in our measurements
 COMMAND_LINE = "console=ttyS0 quiet panic=-1 nokaslr mitigations=off"
@@ -59,22 +56,22 @@ class Guest:
     _number: int = 0
     _read: int = 0  # bytes of the console that earlier commands have consumed
 
-    def run(self, command: str, timeout_s: int = RUN_TIMEOUT_S) -> Outcome:
+    def run(self, command: str, timeout_s: float = PATIENCE_S) -> Outcome:
         """Run a line (or a script) of busybox's shell in the initramfs. At `timeout_s` it is killed (status 137)."""
         self._number += 1
         text = base64.b64encode(command.encode()).decode()
         self._write(f"{self._number} {timeout_s} {text}\n".encode())
-        found = self._wait_for(rb"(?<![^\n])@end %d (\d+)\n" % self._number, timeout_s + END_TIMEOUT_S)
+        found = self._wait_for(rb"(?<![^\n])@end %d (\d+)\n" % self._number, timeout_s + PATIENCE_S)
         return Outcome(int(found[1]), found[0].removesuffix("\n"))  # init puts a newline before @end
 
-    def check(self, command: str, timeout_s: int = RUN_TIMEOUT_S) -> str:
+    def check(self, command: str, timeout_s: float = PATIENCE_S) -> str:
         """Call run(), assert status 0, and return the output."""
         outcome = self.run(command, timeout_s)
         assert outcome.status == 0, f"{command}: status {outcome.status}\n{outcome.output[-4000:]}"
         return outcome.output
 
     def hosted(
-        self, command: Sequence[str | Path], env: Mapping[str, str] | None = None, timeout_s: int = RUN_TIMEOUT_S
+        self, command: Sequence[str | Path], env: Mapping[str, str] | None = None, timeout_s: float = PATIENCE_S
     ) -> Outcome:
         """Run a program of this host's file system, of which the guest sees a writable copy."""
         return self.run(self.hosted_line(command, env), timeout_s)
@@ -86,7 +83,7 @@ class Guest:
         settings = [f"{name}={value}" for name, value in variables.items()]
         return shlex.join(["chroot", "/root", "/usr/bin/env", "-i", *settings, *map(str, command)])
 
-    def wait_until(self, condition: str, timeout_s: float = RUN_TIMEOUT_S) -> None:
+    def wait_until(self, condition: str, timeout_s: float = PATIENCE_S) -> None:
         """Poll until the shell command `condition` succeeds in the guest."""
         deadline = time.monotonic() + timeout_s
         while self.run(condition).status != 0:
@@ -103,12 +100,12 @@ class Guest:
     def switch_root(self, init: str = "/sbin/init") -> None:
         """Switch the guest to the file system that hosted() sees, with its own init; debian.py's agent answers."""
         self._write(f"switch {init} -\n".encode())
-        self.wait_ready(SYSTEM_TIMEOUT_S)
+        self.wait_ready(PATIENCE_S)
 
     def monitor(self, command: str, **arguments: object) -> object:
         """Run one QMP command; return its result."""
         with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(END_TIMEOUT_S)
+            sock.settimeout(PATIENCE_S)
             sock.connect(str(self.directory / "qmp.sock"))
             with sock.makefile("rw") as file:
                 json.loads(file.readline())  # the greeting
@@ -128,7 +125,7 @@ class Guest:
         with self._arrived:
             return self._console.decode(errors="replace")
 
-    def wait_ready(self, timeout_s: int = BOOT_TIMEOUT_S) -> None:
+    def wait_ready(self, timeout_s: float = PATIENCE_S) -> None:
         """Wait until the guest's init accepts commands."""
         self._wait_for(rb"(?<![^\n])@ready ([\d.]+)\r?\n", timeout_s)
 
@@ -141,9 +138,9 @@ class Guest:
         """Kill QEMU and wait for its end."""
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(END_TIMEOUT_S)
+        self.process.wait(PATIENCE_S)
         assert self._reader is not None
-        self._reader.join(END_TIMEOUT_S)
+        self._reader.join(PATIENCE_S)
         for pipe in (self.process.stdin, self.process.stdout):
             with suppress(BrokenPipeError):
                 pipe.close()
@@ -274,7 +271,7 @@ def shared_folder(directory: Path, tag: str, folder: Path) -> Iterator[list[str]
             start_new_session=True,
         )
     try:
-        deadline = time.monotonic() + END_TIMEOUT_S
+        deadline = time.monotonic() + PATIENCE_S
         while not path.exists():
             if process.poll() is not None or time.monotonic() > deadline:
                 raise GuestError(f"virtiofsd did not start:\n{(directory / f'{tag}.log').read_text()[-2000:]}")
@@ -282,4 +279,4 @@ def shared_folder(directory: Path, tag: str, folder: Path) -> Iterator[list[str]
         yield ["-chardev", f"socket,id={tag},path={path}", "-device", f"vhost-user-fs-pci,chardev={tag},tag={tag}"]
     finally:
         process.terminate()
-        process.wait(END_TIMEOUT_S)
+        process.wait(PATIENCE_S)

@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
 from tests.pypi import CACHE
 from tests.vm.packages import Kernel, busybox, kernel
 
@@ -93,7 +94,7 @@ def module_order(modules: Path, wanted: Iterable[str]) -> list[tuple[str, bytes]
 
 def needed_libraries(program: Path) -> list[Path]:
     """What the dynamic linker would load for an ELF file of this host."""
-    said = subprocess.run(["ldd", program], capture_output=True, text=True, timeout=20, check=False).stdout
+    said = subprocess.run(["ldd", program], capture_output=True, text=True, timeout=PATIENCE_S, check=False).stdout
     return [Path(path) for path in re.findall(r"(/\S+) \(0x", said)]
 
 

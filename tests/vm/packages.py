@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
 from tests.pypi import CACHE
 
 APT_TIMEOUT_S = 300
@@ -98,7 +99,7 @@ def qemu() -> str:
 @functools.cache
 def qemu_version() -> tuple[int, int]:
     """QEMU's version, as in (7, 2): some devices depend on it."""
-    said = subprocess.run([qemu(), "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
+    said = subprocess.run([qemu(), "--version"], capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
     found = re.search(r"version (\d+)\.(\d+)", said)
     assert found, said
     return int(found[1]), int(found[2])

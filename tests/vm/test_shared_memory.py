@@ -16,6 +16,7 @@ from vgpud.vm import gpu_identity
 from vgpud.vm.stub_process import start_stub
 
 from tests.daemon.running import wait_until
+from tests.patience import PATIENCE_S
 from tests.programs.toolchain import Toolchain, cuda13
 from tests.shim.client import PRELUDE
 from tests.vm import packages
@@ -58,7 +59,7 @@ def guest(daemon: VmDaemon, memory: Path) -> Iterator[Guest]:
             yield guest
     finally:
         os.close(fd)
-        assert stub.wait(10) == 0  # the stub ends with its VM
+        assert stub.wait(PATIENCE_S) == 0  # the stub ends with its VM
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +131,7 @@ def test_without_permission_everything_travels_on_the_socket(guest: Guest) -> No
     nobody = ("/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
     said = python(guest, COMPUTE, *nobody)
     assert f"no memory shared with the host: {BAR}: Permission denied" in said
-    doctor = guest.hosted([*nobody, *VGPU, "doctor", "--json", "--", "/bin/true"], env=guest_env(), timeout_s=90)
+    doctor = guest.hosted([*nobody, *VGPU, "doctor", "--json", "--", "/bin/true"], env=guest_env())
     assert f"though vgpud has some for this VM: {BAR}: Permission denied" in doctor.output, doctor.output
     guest.check(f"chmod 666 {BAR}")
     assert SAYS in python(guest, COMPUTE, *nobody)
@@ -147,7 +148,7 @@ def test_without_the_device_everything_travels_on_the_socket(guest: Guest) -> No
 
 
 def test_two_sessions_have_ranges_of_their_own_and_a_third_sees_no_old_bytes(guest: Guest, daemon: VmDaemon) -> None:
-    wait_until(lambda: not daemon.running.status()["sessions"], 20)
+    wait_until(lambda: not daemon.running.status()["sessions"])
     before = len(daemon.running.log)
     hold = PRELUDE + "context(); print('here', flush=True); time.sleep(1000)"
     line = guest.hosted_line([sys.executable, "-c", hold], guest_env())
@@ -170,5 +171,5 @@ def test_two_sessions_have_ranges_of_their_own_and_a_third_sees_no_old_bytes(gue
     """
     python(guest, look, write="1")
     guest.check("kill -9 " + " ".join(pids))
-    wait_until(lambda: not daemon.running.status()["sessions"], 20)
+    wait_until(lambda: not daemon.running.status()["sessions"])
     python(guest, look)

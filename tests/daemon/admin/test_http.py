@@ -8,11 +8,12 @@ import socket
 import pytest
 
 from tests.daemon.running import Running
+from tests.patience import PATIENCE_S
 
 
 def say(running: Running, data: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(20)
+        sock.settimeout(PATIENCE_S)
         sock.connect(str(running.admin_path))
         sock.sendall(data)
         sock.shutdown(socket.SHUT_WR)

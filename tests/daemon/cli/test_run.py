@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from vgpud.cli.status import ExitStatus
 
 from tests.daemon.running import ENVIRONMENT, children, process_exists, wait_until
 from tests.guest.elf_file import compile_c, compile_library
+from tests.patience import PATIENCE_S
 
 FAKE_WORKER = Path(__file__).parents[1] / "fake_worker.py"
 
@@ -53,7 +53,7 @@ class Vgpu:
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         process = self.start(*arguments, **environment)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=PATIENCE_S)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def daemons(self) -> list[int]:
@@ -168,19 +168,20 @@ def test_options_after_the_program_are_its_own(vgpu):
 
 
 def test_timeout(vgpu):
-    begin = time.monotonic()
-    ended = vgpu.run("--timeout", "0.5", "--", "sleep", "60")
+    ended = vgpu.run("--timeout", "0.5", "--", "sleep", "600")
     assert ended.returncode == ExitStatus.TIMEOUT
-    assert time.monotonic() - begin < 15
 
 
 def test_a_timeout_ends_what_the_program_started(vgpu, tmp_path):
     """This includes a process that ignores SIGTERM: an orphan in a session, and so a process group, of its own."""
     stubborn = 'trap "" TERM; echo $$ >> pids; while :; do sleep 0.05; done'
     script = f"cd {tmp_path}; (setsid sh -c '{stubborn}' &); sleep 600 & echo $! >> pids; echo $$ >> pids; sleep 600"
-    ended = vgpu.run("--timeout", "2", *shell(script))
-    assert ended.returncode == ExitStatus.TIMEOUT
-    pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
+    for timeout_s in ("2", "8", "32", "128"):  # until it is long enough for the script to start everything
+        (tmp_path / "pids").write_text("")
+        assert vgpu.run("--timeout", timeout_s, *shell(script)).returncode == ExitStatus.TIMEOUT
+        pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
+        if len(pids) == 3:
+            break
     assert len(pids) == 3
     assert not [pid for pid in pids if process_exists(pid)]
 
@@ -201,7 +202,7 @@ def test_signals_reach_the_program(vgpu, number):
     process = vgpu.start(*shell(f"trap 'echo got; exit 9' {name}; echo ready; while :; do sleep 0.05; done"))
     assert process.stdout.readline() == "ready\n"
     process.send_signal(number)
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert out == "got\n"
     assert process.returncode == 9
 
@@ -209,7 +210,8 @@ def test_signals_reach_the_program(vgpu, number):
 def test_a_terminals_interrupt_is_delivered_once(vgpu):
     """^C goes to the whole foreground group; `vgpu run` must not forward it again, and its daemon must not get it."""
     count = "import signal, time\nseen = []\nsignal.signal(2, lambda *_: seen.append(1))\nprint('ready', flush=True)\n"
-    count += "end = time.monotonic() + 1\nwhile time.monotonic() < end: time.sleep(0.05)\nprint(len(seen), flush=True)"
+    count += "while not seen: time.sleep(0.05)\nend = time.monotonic() + 1\n"
+    count += "while time.monotonic() < end: time.sleep(0.05)\nprint(len(seen), flush=True)"
     main, terminal = os.openpty()
     pid = os.fork()
     if pid == 0:
@@ -261,7 +263,7 @@ def test_a_signal_while_the_daemon_starts(vgpu):
     process = vgpu.start("--", "sleep", "60")
     wait_until(lambda: children(process.pid))
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE_S)
     assert process.returncode in (128 + 15, -15)
 
 
@@ -270,8 +272,8 @@ def test_nothing_is_left_when_vgpu_run_is_killed(vgpu):
     assert process.stdout.readline() == "ready\n"
     assert vgpu.daemons()
     process.kill()
-    process.communicate(timeout=20)
-    wait_until(lambda: not vgpu.daemons() and not list(vgpu.temporary.iterdir()), 10)
+    process.communicate(timeout=PATIENCE_S)
+    wait_until(lambda: not vgpu.daemons() and not list(vgpu.temporary.iterdir()))
 
 
 def test_the_program_sees_its_daemons_death(vgpu):
@@ -282,6 +284,6 @@ def test_the_program_sees_its_daemons_death(vgpu):
     assert process.stdout.readline() == "attached\n"
     for pid in vgpu.daemons():
         os.kill(pid, signal.SIGKILL)
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=PATIENCE_S)
     assert out == "b''\n"
     assert process.returncode == 0

@@ -11,6 +11,7 @@ from vgpud.cli.trace import add_up, format_json, format_summary, read, traced
 from tests.daemon.running import ENVIRONMENT
 from tests.guest.doctor.tree import LIB
 from tests.guest.elf_file import compile_c
+from tests.patience import PATIENCE_S
 
 LINES = """\
 vgpu[7]: connected to unix:/x
@@ -63,7 +64,7 @@ def test_lookups_of_functions_are_logged_where_they_are_asked_for(
 
     program = compile_c(tmp_path / "program", PROGRAM, "-x", "none", str((LIB / "libcuda.so.1").resolve()))
     environment = ENVIRONMENT | {"LD_LIBRARY_PATH": str(LIB), "VGPU_LOG": level, "VGPU_ENDPOINT": "unix:/nowhere"}
-    logged = subprocess.run([program], env=environment, capture_output=True, text=True, timeout=30).stderr
+    logged = subprocess.run([program], env=environment, capture_output=True, text=True, timeout=PATIENCE_S).stderr
     assert "cuInit(Flags=0)" in logged
     program_calls_it = compile_c(
         tmp_path / "lookup",
@@ -72,5 +73,7 @@ def test_lookups_of_functions_are_logged_where_they_are_asked_for(
         "none",
         str((LIB / "libcuda.so.1").resolve()),
     )
-    logged = subprocess.run([program_calls_it], env=environment, capture_output=True, text=True, timeout=30).stderr
+    logged = subprocess.run(
+        [program_calls_it], env=environment, capture_output=True, text=True, timeout=PATIENCE_S
+    ).stderr
     assert ("cuGetProcAddress_v2(" in logged) == has_lookups

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.running import ENVIRONMENT
+from tests.patience import PATIENCE_S
 
 VGPU = [sys.executable, "-c", "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu())", "vm", "exec"]
 SHARED = "memory-backend-memfd,id=ram,size=64M,share=on"
@@ -40,7 +41,7 @@ def qemu(tmp_path: Path):
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     env = {key: value for key, value in ENVIRONMENT.items() if not key.startswith("VGPU_")}
     env["XDG_RUNTIME_DIR"] = "/nonexistent"
-    return subprocess.run([*VGPU, *arguments], env=env, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run([*VGPU, *arguments], env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def test_each_card_gets_a_stub(qemu):

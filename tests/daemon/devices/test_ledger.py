@@ -78,7 +78,7 @@ def test_at7_sessions_share_a_card(endpoint: str) -> None:
     assert first("give") == 0
     assert third("take 50") == 0
     third.kill()  # its memory is free once its worker has ended
-    wait_until(lambda: first("free") >= whole - 11, 10)
+    wait_until(lambda: first("free") >= whole - 11)
     assert second("take 60") == 0
     for client in clients:
         client.kill()

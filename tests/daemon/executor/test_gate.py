@@ -131,7 +131,7 @@ def test_two_that_saturate(running: Running, start: Start) -> None:
     programs = [start(name, SATURATE.format(number=number)) for number, name in enumerate(WEIGHTS, 2)]
     for program in programs:
         tell(program)
-    wait_until(lambda: min(counts(running)[2:]) > 20, 30)
+    wait_until(lambda: min(counts(running)[2:]) > 20)
     before = counts(running)
     wait_until(lambda: sum(counts(running)) > sum(before) + 2000, 60)
     _, _, heavy, light = (now - then for now, then in zip(counts(running), before, strict=True))

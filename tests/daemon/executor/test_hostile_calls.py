@@ -71,7 +71,7 @@ def nothing_stays(running: Running, other: HostileSession) -> Iterator[None]:
     yield
     assert other.is_served()
     with contextlib.suppress(AssertionError):
-        wait_until(lambda: Footprint(running) == before, 20)
+        wait_until(lambda: Footprint(running) == before)
     assert Footprint(running) == before
 
 

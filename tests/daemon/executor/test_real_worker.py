@@ -23,6 +23,7 @@ from tests.daemon.running import (
     vgpud_with_real_workers,
     wait_until,
 )
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 def attach(running: Running) -> tuple[socket.socket, int]:
     """A connection that has reached the executor, and its session's number."""
-    client = running.client(timeout_s=30)
+    client = running.client()
     client.hello()
     session = client.attach().worker
     return client.detach(), session
@@ -78,7 +79,7 @@ def test_a_killed_client_ends_its_worker(running):
     process = start_client(running)
     [session] = running.status()["sessions"]
     process.kill()
-    wait_until(lambda: not process_exists(session["worker_pid"]), 2)
+    wait_until(lambda: not process_exists(session["worker_pid"]))
     process.communicate()
     running.wait_log(rf'worker ended session={session["session"]} worker=\d+ how="exit 0"')
 
@@ -88,7 +89,7 @@ def test_half_a_record_is_not_waited_for_when_the_client_is_gone(running):
     worker = worker_of(running, session)
     with client:
         client.sendall(struct.pack("<IHH", 4096, 1, 1))
-    wait_until(lambda: not process_exists(worker), 2)
+    wait_until(lambda: not process_exists(worker))
 
 
 PROGRAM = """
@@ -119,9 +120,9 @@ def test_ctrl_c_is_vgpuds_alone(start):
     [session] = own.status()["sessions"]
     workers = [session["worker_pid"], *own.status()["spare_workers"]]
     os.killpg(own.process.pid, signal.SIGINT)
-    assert own.process.wait(10) == 0
+    assert own.process.wait(PATIENCE_S) == 0
     assert not [pid for pid in workers if process_exists(pid)]
-    out, err = program.communicate(timeout=20)
+    out, err = program.communicate(timeout=PATIENCE_S)
     assert out == "46\n"  # CUDA_ERROR_DEVICE_UNAVAILABLE
     assert "session lost: the worker closed the connection" in err
     assert re.search(rf"worker ended session=\d+ worker={session['worker_pid']} how=\"signal SIGKILL\"", own.log)
@@ -136,5 +137,5 @@ def test_a_drain_ends_real_workers(start):
         own.process.terminate()
         own.wait_log("draining")
         own.process.terminate()  # a second signal ends the drain
-        assert own.process.wait(10) == 0
+        assert own.process.wait(PATIENCE_S) == 0
         assert client.recv(1) == b""

@@ -12,6 +12,7 @@ import pytest
 
 from tests.daemon.ring_memory import HEADER_NBYTES, NBYTES, OPCODES, SEAL_SHRINK_GROW, RingMemory, open_request
 from tests.daemon.running import Running, vgpud_with_real_workers
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,7 @@ class Ring:
     """A session with one open ring."""
 
     def __init__(self, running: Running) -> None:
-        client = running.client(timeout_s=30)
+        client = running.client()
         client.hello()
         self.session = client.attach().worker
         self.sock = client.detach()
@@ -41,7 +42,7 @@ class Ring:
         self.ring.publish(len(data) if tail is None else tail)
 
     def ended(self) -> bool:
-        self.sock.settimeout(10)
+        self.sock.settimeout(PATIENCE_S)
         return self.sock.recv(1) == b""
 
 
@@ -104,14 +105,14 @@ def test_a_violation_in_a_ring_ends_one_session_with_a_reason(running, data, tai
     ids=["small", "not sealed", "number out of range"],
 )
 def test_memory_that_is_no_ring_is_refused(running, nbytes, seals, number):
-    client = running.client(timeout_s=30)
+    client = running.client()
     client.hello()
     client.attach()
     message, fd = open_request(nbytes, seals, number)
     with client.detach() as sock:
         socket.send_fds(sock, [message], [fd])
         os.close(fd)
-        sock.settimeout(10)
+        sock.settimeout(PATIENCE_S)
         assert sock.recv(64) == b""
 
 

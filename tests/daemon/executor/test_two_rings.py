@@ -14,7 +14,6 @@ from tests.daemon.running import Running, vgpud_with_real_workers, wait_until
 
 OBJECTS = 200
 FIRST = 1000  # id of the first object
-PUSH_TIMEOUT_S = 60.0
 Fields = dict[str, int]
 
 
@@ -93,8 +92,8 @@ def test_at10_one_ring_uses_what_another_destroys(scene: str, running: Running) 
 
         def push(ring: RingMemory, records: list[bytes]) -> None:
             for record in records:
-                ring.push(record, PUSH_TIMEOUT_S)
-            wait_until(lambda: ring.word(HEAD) == ring.tail, PUSH_TIMEOUT_S)
+                ring.push(record)
+            wait_until(lambda: ring.word(HEAD) == ring.tail)
 
         threads = [threading.Thread(target=push, args=pair) for pair in zip(rings, (uses, ends), strict=True)]
         for thread in threads:

@@ -7,6 +7,7 @@ import io
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -64,8 +65,9 @@ async def test_lies_about_content_do_not_flood_the_log(log):
         await service.close()
         return metrics.images_refused
 
+    begin = time.monotonic()
     assert await scenario() == 200
-    assert 1 <= log.getvalue().count("image not kept") <= 50
+    assert 1 <= log.getvalue().count("image not kept") <= 21 + (time.monotonic() - begin)  # ImageService's limit
 
 
 @pytest.mark.asyncio
@@ -130,6 +132,6 @@ async def test_an_unknown_question_is_not_answered_and_leaves_nothing_open(kind)
     socket.send_fds(desk.theirs, [question(kind, b"x")], [fd, fd])
     socket.send_fds(desk.theirs, [question(kind, b"x")], [fd])
     os.close(fd)
-    await asyncio.sleep(0.05)
-    assert count_descriptors() == before
+    while count_descriptors() != before:
+        await asyncio.sleep(0.01)
     await service.close()

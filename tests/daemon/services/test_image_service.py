@@ -18,6 +18,7 @@ from vgpud.services.image_service import ImageService
 from vgpud.tenancy.tenant import Identified, Tenant
 
 from tests.daemon.services.test_image_cache import sealed
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio
 
@@ -39,7 +40,7 @@ async def find(sock: socket.socket, data: bytes) -> bytes | None:
     """The bytes of the file in the answer, padding included; None if the cache does not have the image."""
     sock.send(question(FIND, data))
     sock.setblocking(False)
-    await asyncio.wait_for(readable(sock), 5)
+    await asyncio.wait_for(readable(sock), PATIENCE_S)
     answer, fds, _, _ = socket.recv_fds(sock, 64, 4)
     assert struct.unpack("<II", answer) == (len(fds), 0)
     if not fds:
@@ -58,7 +59,7 @@ async def readable(sock: socket.socket) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.01)
 
@@ -103,7 +104,7 @@ async def test_a_flood_of_one_tenant_holds_up_no_other(monkeypatch):
     go = threading.Semaphore(0)
 
     def verify(fd: int, digest: bytes, nbytes: int) -> None:
-        go.acquire(timeout=5)
+        go.acquire(timeout=PATIENCE_S)
         order.append(nbytes)
 
     monkeypatch.setattr(image_service, "verify", verify)
@@ -124,7 +125,7 @@ async def test_a_flood_of_one_tenant_holds_up_no_other(monkeypatch):
 async def test_a_session_that_ends_while_its_image_is_verified(monkeypatch):
     metrics = Metrics()
     go = threading.Semaphore(0)
-    monkeypatch.setattr(image_service, "verify", lambda fd, digest, nbytes: go.acquire(timeout=5))
+    monkeypatch.setattr(image_service, "verify", lambda fd, digest, nbytes: go.acquire(timeout=PATIENCE_S))
     service = ImageService(ImagesConfig(), metrics)
     desk = service.open(Identified(ALICE))
     store(desk.theirs, b"image")

@@ -15,6 +15,7 @@ from vgpud.services.image_digest import image_digest
 
 from tests.daemon.running import Running, wait_until
 from tests.fuzz.stream import HEADER, encode
+from tests.patience import PATIENCE_S
 from tests.shim.client import run
 
 NBYTES = 300_000  # approximate size of each image; the images are PTX with a long comment
@@ -187,11 +188,11 @@ class Session:
     """A client that sends arbitrary records."""
 
     def __init__(self, running: Running) -> None:
-        client = running.client(timeout_s=30)
+        client = running.client()
         assert "images" in client.hello().features
         client.attach()
         self.sock = client.detach()
-        self.sock.settimeout(10)
+        self.sock.settimeout(PATIENCE_S)
         self.sequence = 0
 
     def __enter__(self) -> Session:
@@ -297,7 +298,7 @@ def test_sizes_that_cannot_be(host, total):
 
 def test_offers_without_agreement_end_the_session(start, tmp_path):
     host = start(worker=None, extra=f"cache_dir = '{tmp_path}/cache'\n[images]\ntenant_nbytes = 0\n")
-    client = host.client(timeout_s=30)
+    client = host.client()
     assert "images" not in client.hello().features
     client.attach()
     with client.detach() as sock:

@@ -17,6 +17,8 @@ from vgpud.metrics import Metrics
 from vgpud.services.ipc_service import IpcDesk, IpcService
 from vgpud.tenancy.tenant import Identified, Tenant
 
+from tests.patience import PATIENCE_S
+
 pytestmark = pytest.mark.asyncio
 
 ALICE, BOB, HER_CONTAINER = Tenant("uid:1", None), Tenant("uid:2", None), Tenant("uid:1", None, 4026532000)
@@ -46,7 +48,7 @@ class Worker:
     async def hear(self) -> tuple:
         ready = asyncio.Event()
         asyncio.get_running_loop().add_reader(self.sock, ready.set)
-        await asyncio.wait_for(ready.wait(), 5)
+        await asyncio.wait_for(ready.wait(), PATIENCE_S)
         asyncio.get_running_loop().remove_reader(self.sock)
         packet, fds, _, _ = socket.recv_fds(self.sock, 4096, 4)
         if not packet:

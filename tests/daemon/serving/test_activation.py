@@ -13,6 +13,7 @@ from vgpud.endpoint import parse_endpoint
 from vgpud.serving.activation import matching, take_sockets
 
 from tests.daemon.running import ENVIRONMENT
+from tests.patience import PATIENCE_S
 
 
 def test_no_other_process_takes_them() -> None:
@@ -53,5 +54,5 @@ def test_GP6_a_client_that_connected_before_is_served(tmp_path: Path) -> None:
                 assert client.hello().inventory["devices"]
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(PATIENCE_S)
         assert path.exists()

@@ -15,6 +15,7 @@ from vgpud.endpoint import HybridVsockEndpoint, UnixEndpoint, connect
 
 from tests.daemon.hybrid_monitor import hybrid_monitor
 from tests.daemon.running import Running
+from tests.patience import PATIENCE_S
 from tests.shim.client import run
 
 Start = Callable[..., Running]
@@ -73,7 +74,7 @@ def test_what_answers_is_no_monitor(shared: Running, tmp_path: Path, answer: byt
     endpoint = HybridVsockEndpoint(str(tmp_path / "v.sock"), 7070)
     ports = {7070: Path(shared.endpoint.path)}
     with hybrid_monitor(tmp_path / "v.sock", ports, answer), pytest.raises(ConnectionError, match="no hybrid vsock"):
-        connect(endpoint, timeout_s=5)
+        connect(endpoint, timeout_s=PATIENCE_S)
 
 
 SUM = """

@@ -7,6 +7,8 @@ import socket
 
 from vgpud.serving.notify import Notifier
 
+from tests.patience import PATIENCE_S
+
 
 def test_without_a_manager_nothing_happens():
     Notifier({}).ready("fine")
@@ -17,7 +19,7 @@ def test_messages(tmp_path):
     for address, name in ((str(tmp_path / "n"), str(tmp_path / "n")), (f"\0vgpu-test-{os.getpid()}",) * 2):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
             manager.bind(address)
-            manager.settimeout(5)
+            manager.settimeout(PATIENCE_S)
             notifier = Notifier({"NOTIFY_SOCKET": name.replace("\0", "@")})
             notifier.ready("1 device")
             notifier.watchdog()

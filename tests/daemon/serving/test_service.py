@@ -15,6 +15,7 @@ from vgpud.cli.client import RefusedError
 from vgpud.cli.status import ExitStatus
 
 from tests.daemon.running import ENVIRONMENT, ROOT, Running, wait_until
+from tests.patience import PATIENCE_S
 
 
 def run_vgpud(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -23,7 +24,7 @@ def run_vgpud(*arguments: str, **environment: str) -> subprocess.CompletedProces
         env=ENVIRONMENT | environment,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -72,7 +73,7 @@ def test_check_reads_only(tmp_path):
 def test_ready_watchdog_and_stopping_are_notified(start, tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(10)
+        manager.settimeout(PATIENCE_S)
         monkeypatch.setitem(ENVIRONMENT, "NOTIFY_SOCKET", str(tmp_path / "notify"))
         monkeypatch.setitem(ENVIRONMENT, "WATCHDOG_USEC", "200000")
         running = start()
@@ -139,7 +140,7 @@ def test_the_unit_is_accepted_by_systemd(tmp_path):
         ["systemd-analyze", "verify", "--man=no", str(tmp_path / "vgpud.service")],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert [line for line in checked.stderr.splitlines() if "vgpud.service" in line] == []

@@ -19,6 +19,7 @@ from vgpud.cli.main import vgpu
 from vgpud.serving import service
 
 from tests.daemon.running import Running, process_exists, start_client, vgpud_with_real_workers, wait_until
+from tests.patience import PATIENCE_S
 from tests.shim.client import PRELUDE, PYTHON, environment
 
 SHARES = "default_share = 'small'\n[[shares]]\nname = 'small'\nmemory_mib = 4096\n"
@@ -189,15 +190,15 @@ def test_what_the_installed_one_refuses_changes_nothing(real: Running) -> None:
     with pytest.raises(AdminError, match=r"the installed vgpud refuses: .*max_sesions: unknown key"):
         real.admin.request("POST", "restart")
     real.process.send_signal(signal.SIGUSR2)
-    real.wait_log("not restarted, as the installed vgpud refuses", timeout_s=20)
+    real.wait_log("not restarted, as the installed vgpud refuses")
     assert real.status()["generation"] == 1
     real.config.write_text(good)
     real.process.send_signal(signal.SIGUSR2)
-    wait_until(lambda: real.log.count(" ready ") == 2, 20)
+    wait_until(lambda: real.log.count(" ready ") == 2)
     assert client.poll() is None
     [session] = real.admin.get("sessions")["sessions"]
     real.admin.request("DELETE", "sessions", str(session["session"]))
-    client.communicate(timeout=20)
+    client.communicate(timeout=PATIENCE_S)
 
 
 @pytest.mark.asyncio
@@ -218,7 +219,7 @@ def test_a_stop_after_it_ends_everything(real: Running) -> None:
     restart(real)
     real.end()
     assert not process_exists(session["worker_pid"])
-    client.communicate(timeout=20)
+    client.communicate(timeout=PATIENCE_S)
     assert not list(Path(real.admin_path.parent).glob("*.sock"))
 
 

@@ -101,7 +101,7 @@ def test_a_launcher_that_dies_leaves_its_workers_and_is_replaced(running):
     for process in (client, other):
         process.kill()
         process.communicate()
-    wait_until(lambda: running.status()["sessions"] == [], 20)
+    wait_until(lambda: running.status()["sessions"] == [])
     assert not process_exists(worker)
 
 
@@ -118,14 +118,14 @@ def test_a_launcher_that_hangs_is_ended_and_replaced(tmp_path):
             refused.hello()
             with pytest.raises(RefusedError, match=r"no worker was ready in time|workers do not start"):
                 refused.attach()
-        running.wait_log(f"launcher of workers hangs.*launcher={launcher}", 20)
+        running.wait_log(f"launcher of workers hangs.*launcher={launcher}")
         other = start_client(running)
         assert worker_of(running, other.pid) != worker
         assert process_exists(worker)
         assert launcher in children(running.process.pid)  # the worker may live in the launcher's pid namespace
         client.kill()
         client.communicate()
-        wait_until(lambda: not process_exists(worker) and not process_exists(launcher), 20)
+        wait_until(lambda: not process_exists(worker) and not process_exists(launcher))
         other.kill()
         other.communicate()
 
@@ -135,7 +135,7 @@ def test_a_launcher_that_hangs_does_not_hold_up_the_end(tmp_path):
         client = start_client(running)
         client.kill()
         client.communicate()
-        wait_until(lambda: running.status()["sessions"] == [], 20)
+        wait_until(lambda: running.status()["sessions"] == [])
         [launcher] = children(running.process.pid)
         os.kill(launcher, signal.SIGSTOP)
         with running.client() as waiting, ThreadPoolExecutor(1) as pool:
@@ -144,7 +144,7 @@ def test_a_launcher_that_hangs_does_not_hold_up_the_end(tmp_path):
             wait_until(lambda: running.status()["workers"] == 1)
             running.end()
             assert isinstance(attached.exception(20), ConnectionError | RefusedError)
-        wait_until(lambda: not process_exists(launcher), 20)
+        wait_until(lambda: not process_exists(launcher))
 
 
 def test_AT13_clients_that_start_at_once_are_all_served_and_their_spares_go(tmp_path):
@@ -162,16 +162,16 @@ def test_AT13_clients_that_start_at_once_are_all_served_and_their_spares_go(tmp_
         assert len(set(attached)) == count
         for client in clients:
             client.close()
-        wait_until(lambda: running.status()["sessions"] == [], 30)
-        wait_until(lambda: running.status()["workers"] == len(running.status()["spare_workers"]) == 1, 20)
+        wait_until(lambda: running.status()["sessions"] == [])
+        wait_until(lambda: running.status()["workers"] == len(running.status()["spare_workers"]) == 1)
 
 
 def test_AT14_a_worker_that_is_stopped_is_ended(running):
     client = start_client(running)
     worker = worker_of(running, client.pid)
     os.kill(worker, signal.SIGSTOP)
-    running.wait_log(rf'worker killed .*worker={worker} why="it was stopped by a signal"', 30)
-    wait_until(lambda: running.status()["sessions"] == [], 20)
+    running.wait_log(rf'worker killed .*worker={worker} why="it was stopped by a signal"')
+    wait_until(lambda: running.status()["sessions"] == [])
     client.communicate()
 
 
@@ -180,7 +180,7 @@ def test_no_worker_outlives_vgpud(running):
     everything = [worker_of(running, client.pid), *children(running.process.pid)]
     running.process.kill()
     running.process.wait()
-    wait_until(lambda: not [each for each in everything if process_exists(each)], 20)
+    wait_until(lambda: not [each for each in everything if process_exists(each)])
     client.communicate()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import re
 import signal
@@ -19,6 +20,7 @@ from vgpud.metrics import Metrics
 from vgpud.supervision.supervisor import Supervisor
 
 from tests.daemon.running import children, process_exists, start_client, wait_until
+from tests.patience import PATIENCE_S
 
 
 def worker_of(running) -> int:
@@ -35,9 +37,7 @@ def test_a_killed_worker_ends_its_client_only(start):
         second.hello()
         second.attach()
         os.kill(victim, signal.SIGKILL)
-        begin = time.monotonic()
         assert first.detach().recv(1) == b""
-        assert time.monotonic() - begin < 2
         second.detach().sendall(b"still here")
         assert second.detach().recv(100) == b"still here"
         running.wait_log(rf"worker ended session=1 worker={victim} how=\"signal SIGKILL\"")
@@ -49,9 +49,7 @@ def test_a_killed_client_frees_its_worker(start):
     client = start_client(running)
     worker = worker_of(running)
     client.kill()
-    begin = time.monotonic()
-    wait_until(lambda: not process_exists(worker), 2)
-    assert time.monotonic() - begin < 2
+    wait_until(lambda: not process_exists(worker))
     client.communicate()
     wait_until(lambda: running.status()["sessions"] == [])
 
@@ -62,9 +60,7 @@ def test_a_worker_that_ignores_its_clients_death_is_killed(start):
     worker = worker_of(running)
     client.kill()
     client.communicate()
-    time.sleep(0.2)
-    assert process_exists(worker)
-    wait_until(lambda: not process_exists(worker), 2)
+    wait_until(lambda: not process_exists(worker))
     running.wait_log("worker killed .*its client is gone")
     assert running.status()["metrics"]["workers_killed"] == 1
 
@@ -87,7 +83,7 @@ def test_a_client_is_served_though_the_spare_has_just_died(start):
     """vgpud notices the death only when it hands the session over. `make chaos` found that the client was refused."""
     running = start(extra="limits.spare_workers = 1\n")
     for _ in range(20):
-        [spare] = wait_until(lambda: running.status()["spare_workers"], 60)
+        [spare] = wait_until(lambda: running.status()["spare_workers"])
         with running.client(timeout_s=60) as client:
             client.hello()
             os.kill(spare, signal.SIGKILL)
@@ -123,31 +119,23 @@ class NoSpawner:
         pass
 
 
+class ServesOthers(Supervisor):
+    """A supervisor that has given somebody else a worker whenever it is asked."""
+
+    _served_at = property(lambda self: asyncio.get_running_loop().time(), lambda self, time_s: None)
+
+
 @pytest.mark.control("AT13")
-@pytest.mark.parametrize("others_are_served", [True, False])
 @pytest.mark.asyncio
-async def test_AT13_a_queue_may_last_longer_than_one_worker_may(others_are_served):
+async def test_AT13_a_queue_may_last_longer_than_one_worker_may():
     """The limit counts from when a client last got a worker."""
-    limits = LimitsConfig(worker_start_timeout_s=1.0)
-
-    async def wait() -> object:
-        supervisor = Supervisor(NoSpawner(), limits, Metrics())
-        loop = asyncio.get_running_loop()
-        mine: asyncio.Future[object] = loop.create_future()
-        turn = asyncio.ensure_future(supervisor._wait_turn(mine))
-        for _ in range(60):
-            await asyncio.sleep(0.025)
-            if others_are_served:
-                supervisor._served_at = loop.time()
-        if not mine.done():
-            mine.set_result("worker")
-        return await turn
-
-    if others_are_served:
-        assert await wait() == "worker"
-    else:
-        with pytest.raises(TimeoutError):
-            await wait()
+    limits = LimitsConfig(worker_start_timeout_s=0.1)
+    loop = asyncio.get_running_loop()
+    mine: asyncio.Future[object] = loop.create_future()
+    loop.call_later(0.5, mine.set_result, "worker")
+    assert await ServesOthers(NoSpawner(), limits, Metrics())._wait_turn(mine) == "worker"
+    with pytest.raises(TimeoutError):
+        await Supervisor(NoSpawner(), limits, Metrics())._wait_turn(loop.create_future())
 
 
 def test_without_spares_a_worker_is_started_on_demand(start):
@@ -162,6 +150,7 @@ def test_without_spares_a_worker_is_started_on_demand(start):
 
 
 def test_workers_that_do_not_start_are_reported_and_not_retried_in_a_loop(start):
+    begin = time.monotonic()
     running = start("broken")
     time.sleep(1.5)
     with running.client() as client:
@@ -170,7 +159,8 @@ def test_workers_that_do_not_start_are_reported_and_not_retried_in_a_loop(start)
             client.attach()
     assert refused.value.code == CudaError.OPERATING_SYSTEM
     assert "broken on purpose" in refused.value.reason
-    assert running.status()["metrics"]["workers_started"] <= 5
+    started = running.status()["metrics"]["workers_started"]
+    assert started <= 3 + math.log2(1 + (time.monotonic() - begin) / 0.25)  # each delay is twice the one before
 
 
 @pytest.mark.parametrize("spare_workers", [0, 1])
@@ -192,7 +182,7 @@ def test_a_mended_installation_is_noticed(start, tmp_path, spare_workers):
                 return False
             return True
 
-    wait_until(serves, 5)
+    wait_until(serves)
 
 
 def test_a_worker_that_hangs_before_it_is_ready_is_killed(start):
@@ -222,13 +212,15 @@ def test_a_missing_worker_program_is_reported(start, tmp_path):
 
 
 def test_a_worker_that_never_attaches_is_killed(start):
-    running = start("mute", "limits.worker_start_timeout_s = 3\n")
+    running = start("mute", "limits.worker_start_timeout_s = 200\n")
+    wait_until(lambda: running.status()["spare_workers"])
+    running.config.write_text(running.config.read_text().replace("200", "0.5"))
+    running.process.send_signal(signal.SIGHUP)
+    running.wait_log("reloaded")
     with running.client() as client:
         client.hello()
-        begin = time.monotonic()
         with pytest.raises(ConnectionError):
             client.attach()
-        assert time.monotonic() - begin < 20
     running.wait_log("worker killed .*was not attached in time")
 
 
@@ -288,7 +280,7 @@ def test_GP7_sigterm_lets_sessions_finish_and_refuses_new_ones(start):
             idle.attach()
         client.detach().sendall(b"still here")
         assert client.detach().recv(100) == b"still here"
-    assert running.process.wait(10) == 0
+    assert running.process.wait(PATIENCE_S) == 0
     assert not any(process_exists(pid) for pid in workers)
     assert sorted(path.name for path in running.admin_path.parent.glob("*.sock")) == []
 
@@ -304,7 +296,7 @@ def test_GP7_sessions_are_ended_by(start, ends_it):
         if ends_it == "a second signal":
             running.process.terminate()
         assert client.detach().recv(1) == b""
-        assert running.process.wait(10) == 0
+        assert running.process.wait(PATIENCE_S) == 0
     assert re.search("stopping sessions_ended=1", running.log)
 
 
@@ -316,8 +308,8 @@ def test_workers_that_ignore_sigterm_are_killed(start):
         worker = worker_of(running)
         begin = time.monotonic()
         running.process.terminate()
-        assert running.process.wait(5) == 0
-        assert 0.4 < time.monotonic() - begin < 3
+        assert running.process.wait(PATIENCE_S) == 0
+        assert time.monotonic() - begin > 0.4
     assert not process_exists(worker)
 
 
@@ -332,4 +324,4 @@ def test_workers_end_with_a_vgpud_that_is_killed(start):
         running.process.kill()
         running.process.wait()
         assert client.detach().recv(1) == b""
-        wait_until(lambda: not any(process_exists(pid) for pid in workers), 2)
+        wait_until(lambda: not any(process_exists(pid) for pid in workers))

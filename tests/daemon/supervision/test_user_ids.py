@@ -219,8 +219,8 @@ def test_a_vgpud_with_two_capabilities_gives_its_workers_ids_and_drops_both(unpr
     assert [held[name] for name in ("CapInh:", "CapPrm:", "CapEff:", "CapAmb:")] == [0, 0, 0, 0]
     assert [path for path in (running.config.parent / "cache").rglob("shared") if path.stat().st_uid == OTHER]
     os.kill(worker, signal.SIGSTOP)  # vgpud can still inspect the worker and kill it
-    running.wait_log(rf'worker killed .*worker={worker} why="it was stopped by a signal"', 30)
-    wait_until(lambda: running.status()["sessions"] == [], 20)
+    running.wait_log(rf'worker killed .*worker={worker} why="it was stopped by a signal"')
+    wait_until(lambda: running.status()["sessions"] == [])
     client.communicate()
 
 

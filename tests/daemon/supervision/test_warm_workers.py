@@ -24,7 +24,7 @@ def warm_pids(running) -> dict[str, list[int]]:
 
 
 def wait_warm(running, device: int = 0) -> list[int]:
-    return wait_until(lambda: warm_pids(running).get(str(device)), 15)
+    return wait_until(lambda: warm_pids(running).get(str(device)))
 
 
 def taken(running) -> int:
@@ -50,7 +50,7 @@ def switch_off(host) -> None:
     host.config.write_text(host.config.read_text().replace(WARM, "limits.warm_workers = 0\n"))
     host.process.send_signal(signal.SIGHUP)
     host.wait_log("reloaded")
-    wait_until(lambda: warm_pids(host) == {} and host.status()["workers"] <= 1, 15)  # also a worker that still warms up
+    wait_until(lambda: warm_pids(host) == {} and host.status()["workers"] <= 1)  # also a worker that still warms up
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_warm_simulator_has_one_thread_when_its_files_are_confined(start, tmp_
 
 def test_without_room_clients_are_served_all_the_same(start):
     host = start("cold", extra=WARM)
-    host.wait_log('no warm worker device=0 why="no room on purpose"', 30)
+    host.wait_log('no warm worker device=0 why="no room on purpose"')
     with host.client() as client:
         client.hello()
         client.attach(0)

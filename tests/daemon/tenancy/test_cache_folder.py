@@ -11,6 +11,8 @@ from vgpud.tenancy import cache_folder
 from vgpud.tenancy.cache_folder import CacheFolders
 from vgpud.tenancy.tenant import Identified, Tenant
 
+from tests.patience import PATIENCE_S
+
 
 def container(inode: int) -> Identified:
     """A tenant of root in a pid namespace of its own; the descriptor stands for the namespace."""
@@ -18,7 +20,7 @@ def container(inode: int) -> Identified:
 
 
 async def removed(path: Path) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while path.exists():
             await asyncio.sleep(0.01)
 

@@ -87,7 +87,7 @@ def running(tmp_path: Path) -> Iterator[Running]:
 
 def test_calls_times_and_faults_are_on_the_page(running: Running) -> None:
     run(str(running.endpoint), PROGRAM)
-    wait_until(lambda: running.admin.get("sessions")["sessions"] == [], 20)
+    wait_until(lambda: running.admin.get("sessions")["sessions"] == [])
     page = running.admin.metrics()
     families = {family.name: family for family in text_string_to_metric_families(page)}
     calls = {sample.labels["function"]: sample.value for sample in families["vgpu_calls"].samples}

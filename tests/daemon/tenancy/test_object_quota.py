@@ -108,7 +108,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 def run_alone(running: Running, program: str, **changes: str) -> str:
     """Wait until the tenant has no session, then run a program."""
-    wait_until(lambda: running.admin.get("sessions")["sessions"] == [], 30)
+    wait_until(lambda: running.admin.get("sessions")["sessions"] == [])
     return run(str(running.endpoint), f"LIMIT = {LIMIT}\n{COMMON}{program}", timeout_s=120, **changes)
 
 
@@ -140,7 +140,7 @@ for _ in range(room):
 
 
 def test_sessions_of_a_tenant_are_counted_together_and_shown(running: Running) -> None:
-    wait_until(lambda: running.admin.get("sessions")["sessions"] == [], 30)
+    wait_until(lambda: running.admin.get("sessions")["sessions"] == [])
     hold = f"LIMIT = {LIMIT}\n{COMMON}\nheld = [new(cuda.cuEventCreate, 0) for _ in range(5)]\n"
     hold += "print('held', flush=True)\nsys.stdin.readline()\n"
     with subprocess.Popen(
@@ -219,7 +219,7 @@ for _ in range(3):
 
 
 def test_the_person_is_told_once_which_key_it_was(running: Running) -> None:
-    wait_until(lambda: running.admin.get("sessions")["sessions"] == [], 30)
+    wait_until(lambda: running.admin.get("sessions")["sessions"] == [])
     program = "for _ in range(LIMIT + 4):\n    made(cuda.cuStreamCreate, 1)\n"
     done = subprocess.run(
         [sys.executable, "-c", f"{PRELUDE}LIMIT = {LIMIT}\n{COMMON}{program}"],

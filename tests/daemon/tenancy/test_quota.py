@@ -88,7 +88,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 def run_alone(running: Running, program: str) -> None:
     """Wait until the tenant has no session, then run a program."""
-    wait_until(lambda: running.admin.get("sessions")["sessions"] == [], 30)
+    wait_until(lambda: running.admin.get("sessions")["sessions"] == [])
     run(str(running.endpoint), f"LIMIT_MIB = {LIMIT_MIB}\n{COMMON}{program}", timeout_s=120)
 
 

@@ -19,6 +19,7 @@ from vgpud.endpoint import TcpEndpoint, UnixEndpoint
 from vgpud.proto.error import RemoteProtocolError
 
 from tests.daemon.running import ENVIRONMENT, Running, wait_until
+from tests.patience import PATIENCE_S
 from tests.shim.client import run
 
 TOKEN = "0123456789abcdef"
@@ -64,11 +65,11 @@ def connected(port: int, folder: Path, *options: str) -> Iterator[tuple[UnixEndp
     with log.open("wb") as file:
         process = subprocess.Popen(command, env=ENVIRONMENT, stderr=file)
     try:
-        wait_until(lambda: " is at unix:" in log.read_text() or process.poll() is not None, 30)
+        wait_until(lambda: " is at unix:" in log.read_text() or process.poll() is not None)
         yield endpoint, log.read_text
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE_S)
 
 
 def test_a_program_computes_over_tls(authority: Any, host: tuple[Running, int], tmp_path: Path) -> None:
@@ -101,12 +102,12 @@ def test_a_host_that_cannot_prove_itself_gets_nothing(
     with connected(host[1], tmp_path, *options) as (endpoint, said):
         with Client(endpoint, token=TOKEN) as client, pytest.raises(ConnectionError):
             client.hello()
-        wait_until(lambda: "unable to get local issuer certificate" in said(), 20)
+        wait_until(lambda: "unable to get local issuer certificate" in said())
 
 
 def test_what_is_no_tls_is_let_go(host: tuple[Running, int]) -> None:
     """AT23: a client that speaks in clear is not served, whatever it sends."""
-    with socket.create_connection(("127.0.0.1", host[1]), timeout=20) as sock:
+    with socket.create_connection(("127.0.0.1", host[1]), timeout=PATIENCE_S) as sock:
         sock.sendall(b"VGPU" + bytes(64))
         while sock.recv(4096):  # the TLS alert, then the end of file
             pass
@@ -119,7 +120,7 @@ def test_old_tls_is_refused(host: tuple[Running, int]) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    with socket.create_connection(("127.0.0.1", host[1]), timeout=20) as sock, pytest.raises(ssl.SSLError):
+    with socket.create_connection(("127.0.0.1", host[1]), timeout=PATIENCE_S) as sock, pytest.raises(ssl.SSLError):
         context.wrap_socket(sock)
 
 
@@ -142,4 +143,4 @@ def test_a_relay_that_is_killed_is_replaced(authority: Any, host: tuple[Running,
             return True
 
     with connected(port, tmp_path, "--ca", str(authority[1] / "ca.pem")) as (endpoint, _said):
-        wait_until(answers, 30)
+        wait_until(answers)

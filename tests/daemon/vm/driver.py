@@ -21,6 +21,7 @@ from vgpud.proto.packing import unpack_map
 from vgpud.vm.packet import HEADER, HEADER_NBYTES, Header, Op
 
 from tests.daemon.running import ENVIRONMENT
+from tests.patience import PATIENCE_S
 
 CID = 3
 PORT = 7070
@@ -33,7 +34,6 @@ DESCRIPTORS, AVAILABLE, USED = 0, 0x1000, 0x2000  # offsets within a ring's part
 BUFFERS = 0x10_0000  # offset of the packets' buffers in the memory
 RX_NBYTES = 4096
 WRITE, NEXT, INDIRECT = 2, 1, 4
-TIMEOUT_S = 10.0
 
 
 def receive_exactly(sock: socket.socket, nbytes: int) -> bytes:
@@ -114,7 +114,7 @@ class Driver:
             self.process = subprocess.Popen(
                 command, pass_fds=[theirs.fileno()], env=ENVIRONMENT, stdin=subprocess.DEVNULL, stderr=log
             )
-        self.control.settimeout(TIMEOUT_S)
+        self.control.settimeout(PATIENCE_S)
         self.messages: list[dict[str, Any]] = []
         self.streams: deque[socket.socket] = deque()  # streams that no test has taken yet
         self._all: list[socket.socket] = []
@@ -136,7 +136,7 @@ class Driver:
         self.messages.append(message)
         for fd in fds:
             sock = socket.socket(fileno=fd)
-            sock.settimeout(TIMEOUT_S)
+            sock.settimeout(PATIENCE_S)
             self.streams.append(sock)
             self._all.append(sock)
         return message
@@ -163,7 +163,7 @@ class Driver:
 
     def connect(self) -> None:
         self.vmm = socket.socket(socket.AF_UNIX)
-        self.vmm.settimeout(TIMEOUT_S)
+        self.vmm.settimeout(PATIENCE_S)
         self.vmm.connect(str(self.path))
 
     def message(self, request: int, payload: bytes = b"", fds: tuple[int, ...] = (), flags: int = 1) -> None:
@@ -256,7 +256,7 @@ class Driver:
                 packet = self.packets.popleft()
                 if not ops or packet.op in ops:
                     return packet
-            assert self.poll(TIMEOUT_S), f"no packet came; {self.log_path.read_text()}"
+            assert self.poll(PATIENCE_S), f"no packet came; {self.log_path.read_text()}"
 
     def send(
         self,
@@ -282,7 +282,7 @@ class Driver:
         ring = self.rings[1]
         ring.add(head)
         ring.notify()
-        deadline = time.monotonic() + TIMEOUT_S
+        deadline = time.monotonic() + PATIENCE_S
         while not ring.used():
             assert time.monotonic() < deadline, f"the packet was not taken; {self.log_path.read_text()}"
             time.sleep(0.001)
@@ -299,7 +299,7 @@ class Driver:
             self.vmm.close()
         self.control.close()
         try:
-            return self.process.wait(TIMEOUT_S)
+            return self.process.wait(PATIENCE_S)
         finally:
             self.process.kill()
             self.process.wait()

@@ -17,6 +17,7 @@ from vgpud.endpoint import parse_endpoint
 
 from tests.daemon.ring_memory import NBYTES, OPCODES, RingMemory
 from tests.daemon.running import Running
+from tests.patience import PATIENCE_S
 
 PAGE = 4096
 WINDOW = 0x300000000000  # where clients place pinned memory (shim/cuda/vgs_host_memory.c)
@@ -60,7 +61,7 @@ class GuestSession:
     """An attached session with its range of the memory, without the guest library; a test opens its rings."""
 
     def __init__(self, host: RegionHost) -> None:
-        client = Client(parse_endpoint(host.url), timeout_s=30, region=True)
+        client = Client(parse_endpoint(host.url), timeout_s=PATIENCE_S, region=True)
         self.welcome = client.hello()
         attached = client.attach()
         self.number, self.range = attached.worker, attached.region
@@ -95,7 +96,7 @@ class GuestSession:
         return RegionRing(self, offset, number)
 
     def ended(self) -> bool:
-        self.sock.settimeout(10)
+        self.sock.settimeout(PATIENCE_S)
         return self.sock.recv(1) == b""
 
 

@@ -7,7 +7,6 @@ import socket
 import stat
 import struct
 
-import pytest
 from vgpud.vm.control import control_path
 from vgpud.vm.mux import STREAMS_MAX
 from vgpud.vm.packet import RECEIVE, SEND, Op
@@ -15,6 +14,7 @@ from vgpud.vm.stream import BUF_ALLOC
 
 from tests.daemon.running import wait_until
 from tests.daemon.vm.driver import CID, PORT, Driver, receive_exactly
+from tests.patience import PATIENCE_S
 
 
 def test_the_socket_is_the_groups(bare: Driver) -> None:
@@ -132,7 +132,8 @@ def test_sending_without_credit_resets_that_stream_alone(driver: Driver) -> None
             if packet.op == Op.RST:
                 break
     else:
-        pytest.fail("it was never refused")
+        while driver.packet().op != Op.RST:
+            pass
     driver.send(Op.RW, port=9, data=b"still here")
     assert other.recv(100) == b"still here"
 
@@ -207,7 +208,6 @@ def test_many_streams_and_no_more(driver: Driver) -> None:
         host.close()
 
 
-@pytest.mark.timeout(60)
 def test_the_limit_of_streams(driver: Driver) -> None:
     streams = [driver.open(port=1000 + index) for index in range(STREAMS_MAX)]
     driver.send(Op.REQUEST, port=1)
@@ -269,7 +269,7 @@ def test_a_guest_that_ran_before_is_told_to_forget_its_streams(bare: Driver) -> 
 
 def test_a_second_vmm_is_turned_away(driver: Driver) -> None:
     with socket.socket(socket.AF_UNIX) as second:
-        second.settimeout(5)
+        second.settimeout(PATIENCE_S)
         second.connect(str(driver.path))
         assert second.recv(1) == b""
     driver.open()
@@ -298,7 +298,7 @@ def test_vgpud_may_come_again(driver: Driver) -> None:
 
     wait_until(refused)
     driver.control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    driver.control.settimeout(5)
+    driver.control.settimeout(PATIENCE_S)
     driver.control.connect(str(control_path(str(driver.path))))
     assert driver.wait_message("hello")["cid"] == CID
     assert driver.receive_control() == {"type": "vm", "connected": True}

@@ -31,6 +31,7 @@ from tests.daemon.vm.driver import (
     WRITE,
     Driver,
 )
+from tests.patience import PATIENCE_S
 
 AT = GUEST_BASE + BUFFERS
 
@@ -261,7 +262,7 @@ def test_too_many_descriptors(bare: Driver) -> None:
 
 def test_a_vmm_that_does_not_read_its_answers(bare: Driver) -> None:
     bare.connect()
-    bare.vmm.settimeout(5)
+    bare.vmm.settimeout(PATIENCE_S)
     with contextlib.suppress(ConnectionError):
         while True:
             bare.message(1)
@@ -281,7 +282,7 @@ def test_memory_that_shrinks_costs_the_process(tmp_path: Path) -> None:
     driver = Driver(tmp_path).set_up()
     os.ftruncate(driver.fd, 4096)
     driver.rings[1].notify()
-    assert driver.process.wait(10) == -signal.SIGBUS
+    assert driver.process.wait(PATIENCE_S) == -signal.SIGBUS
     os.ftruncate(driver.fd, MEMORY_NBYTES)
     assert driver.close() == -signal.SIGBUS
 

@@ -18,6 +18,7 @@ from vgpud.vm.pci_config import ConfigSpace, PciIdentity
 from vgpud.vm.pci_stub import Command, PciStubError, serve
 
 from tests.daemon.running import ENVIRONMENT
+from tests.patience import PATIENCE_S
 
 H100 = PciIdentity(0x10DE, 0x2331, 0x10DE, 0x1626)
 
@@ -39,7 +40,7 @@ class Stub:
 
     def __init__(self) -> None:
         self.sock, self._served = socket.socketpair()
-        self.sock.settimeout(10)
+        self.sock.settimeout(PATIENCE_S)
         self.outcome: Exception | None = None
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
@@ -64,7 +65,7 @@ class Stub:
 
     def end(self) -> Exception | None:
         self.sock.close()
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         return self.outcome
 
@@ -177,12 +178,12 @@ def test_the_helper_process_ends_with_its_vm():
     )
     theirs.close()
     with ours:
-        ours.settimeout(10)
+        ours.settimeout(PATIENCE_S)
         ours.sendall(config(Command.PCI_CFGREAD, 0x6C))
         assert struct.unpack("<i4xQQ", ours.recv(24, socket.MSG_WAITALL))[2] == 16 << 4 | 5
         status = Path(f"/proc/{helper.pid}/status").read_text()  # confined, as QEMU may be compromised
         assert "NoNewPrivs:\t1\n" in status
         assert "Seccomp:\t2\n" in status
         assert re.search(r"Max core file size +0 +0 ", Path(f"/proc/{helper.pid}/limits").read_text())
-    assert helper.communicate(timeout=10)[1] == ""
+    assert helper.communicate(timeout=PATIENCE_S)[1] == ""
     assert helper.returncode == 0

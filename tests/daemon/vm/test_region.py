@@ -12,6 +12,8 @@ import vgpud.vm.region
 from vgpud.config import VmConfig
 from vgpud.vm.region import HEADER_NBYTES, MIB, PAGE_NBYTES, Range, Region, RegionError, clear
 
+from tests.patience import PATIENCE_S
+
 NBYTES = 32 * MIB
 
 
@@ -199,7 +201,7 @@ async def test_a_range_is_nobodys_while_a_thread_still_clears_it(file, monkeypat
     def slowly(fd: int, offset: int, nbytes: int) -> None:
         if cleared == []:
             cleared.append(False)
-            go.wait(20)
+            go.wait(PATIENCE_S)
             cleared[0] = True
         clear(fd, offset, nbytes)
 

@@ -13,6 +13,7 @@ from vgpud.endpoint import parse_endpoint
 from tests.daemon.ring_memory import HEADER_NBYTES, NBYTES, OPCODES
 from tests.daemon.running import wait_until
 from tests.daemon.vm.region_host import PAGE, WINDOW, GuestSession, RegionHost, region_host
+from tests.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def host() -> Iterator[RegionHost]:
 @pytest.fixture(autouse=True)
 def all_ranges_are_free(host: RegionHost):
     """A range is free once its session's worker is reaped: wait for that, so that all tests begin in the same state."""
-    wait_until(lambda: not host.running.status()["sessions"], 10)
+    wait_until(lambda: not host.running.status()["sessions"])
 
 
 def record(name: str, body: bytes = b"", length: int | None = None, flags: int = 0, sequence: int = 1) -> bytes:
@@ -78,7 +79,7 @@ def test_an_old_sessions_bytes_are_gone(host):
             begin, nbytes = session.range
             session.memory[begin + 12345 : begin + 12351] = b"secret"
             session.memory[begin + nbytes - 6 : begin + nbytes] = b"secret"
-    wait_until(lambda: not host.running.status()["sessions"], 10)
+    wait_until(lambda: not host.running.status()["sessions"])
     with GuestSession(host) as one, GuestSession(host) as two:
         for session in (one, two):
             begin, nbytes = session.range
@@ -164,7 +165,7 @@ def test_a_client_that_scribbles_over_everything_it_has(host, seed):
     rng = random.Random(seed)
     with GuestSession(host) as session:
         begin, nbytes = session.range
-        session.sock.settimeout(10)
+        session.sock.settimeout(PATIENCE_S)
         rings = [session.open_ring(number * (NBYTES + PAGE), number) for number in range(2)]
         try:
             for sequence in range(1, 300):
@@ -175,5 +176,5 @@ def test_a_client_that_scribbles_over_everything_it_has(host, seed):
             pass
         for ring in rings:
             ring.close()
-    found = host.running.wait_log(rf"worker ended session={session.number} worker=\d+ how=\"?([^\"\n]+?)\"? reason", 15)
+    found = host.running.wait_log(rf"worker ended session={session.number} worker=\d+ how=\"?([^\"\n]+?)\"? reason")
     assert re.fullmatch("exit [01]", found[1]), found[0]

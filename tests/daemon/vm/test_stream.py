@@ -6,6 +6,8 @@ import socket
 
 from vgpud.vm.stream import BUF_ALLOC, Stream, StreamKey
 
+from tests.patience import PATIENCE_S
+
 PACKET = memoryview(bytes(64 * 1024))
 
 
@@ -25,7 +27,7 @@ def test_a_stream_that_is_never_drained_holds_no_more_than_the_credit_it_gives()
             stream.flush()
             assert stream.backlog_nbytes > 0
             assert len(stream._backlog) <= 2 * BUF_ALLOC
-        theirs.settimeout(5)
+        theirs.settimeout(PATIENCE_S)
         while read < sent:
             read += len(theirs.recv(1 << 20))
             stream.writable = True

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from vgpud.cli.main import vgpu
 
 from tests.daemon.running import ENVIRONMENT, Running, process_exists, wait_until
+from tests.patience import PATIENCE_S
 
 Start = Callable[..., Running]
 COMMAND = [sys.executable, "-c", "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu())", "vm", "device"]
@@ -86,7 +87,11 @@ def test_a_socket_that_is_taken(tmp_path: Path) -> None:
         other.listen()
         command = [sys.executable, "-m", "vgpud.vm.device", "--name", "one", "--cid", "3", "--control-fd", "0"]
         done = subprocess.run(
-            [*command, "--socket", f"{tmp_path}/one.sock"], env=ENVIRONMENT, capture_output=True, text=True, timeout=20
+            [*command, "--socket", f"{tmp_path}/one.sock"],
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
         )
         assert done.returncode == 1
         assert done.stderr == f"vm one: another server answers on unix:{tmp_path}/one.sock\n"
@@ -97,14 +102,14 @@ def test_a_device_of_its_own_unit(start: Start, tmp_path: Path) -> None:
     config.write_text(vm(tmp_path))
     process = subprocess.Popen([*COMMAND, "--config", str(config), "one"], env=ENVIRONMENT)
     try:
-        wait_until((tmp_path / "one.sock.control").exists, 15)
+        wait_until((tmp_path / "one.sock.control").exists)
         for _ in range(2):
             running = start(extra=vm(tmp_path))
             running.wait_log("vm device found again")
             running.end()
         assert process.poll() is None
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
         assert not (tmp_path / "one.sock").exists()
     finally:
         process.kill()

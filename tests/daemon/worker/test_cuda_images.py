@@ -10,6 +10,7 @@ import pytest
 
 from tests.daemon.running import ROOT
 from tests.guest.elf_file import compile_library
+from tests.patience import PATIENCE_S
 
 HERE = Path(__file__).parent
 INCLUDES = [f"-I{ROOT / folder}" for folder in ("daemon/executor", "protocol/c", "build/gen")]
@@ -34,7 +35,7 @@ def load(tmp_path_factory: pytest.TempPathFactory):
     subprocess.run(["cc", *flags, *INCLUDES, "-o", program, *sources, "-ldl"], check=True, timeout=120)
 
     def run(image: bytes) -> list[tuple[int, int]]:
-        done = subprocess.run([program, driver], input=image, capture_output=True, timeout=20)
+        done = subprocess.run([program, driver], input=image, capture_output=True, timeout=PATIENCE_S)
         assert done.returncode == 0, done.stderr.decode()
         words = [int(word) for word in done.stdout.split()]
         return [(words[0], words[1]), (words[2], words[3])]

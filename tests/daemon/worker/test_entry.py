@@ -16,6 +16,7 @@ from vgpud.proto.packing import pack_map, unpack_map
 
 from tests.daemon.running import ENVIRONMENT, ROOT
 from tests.guest.elf_file import compile_library
+from tests.patience import PATIENCE_S
 
 HERE = Path(__file__).parent
 ASSIGNMENT = {
@@ -54,7 +55,7 @@ class Parent:
 
     def __init__(self, library: Path, *options: str) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.control.settimeout(10)
+        self.control.settimeout(PATIENCE_S)
         with theirs:
             self.process = subprocess.Popen(
                 [
@@ -80,13 +81,13 @@ class Parent:
     def assign(self, **changes: object) -> socket.socket:
         """Assign a session to the worker; return the client's end."""
         client, server = socket.socketpair()
-        client.settimeout(10)
+        client.settimeout(PATIENCE_S)
         with server:
             socket.send_fds(self.control, [pack_map(ASSIGNMENT | changes)], [server.fileno()])
         return client
 
     def finish(self) -> tuple[int, str]:
-        _, err = self.process.communicate(timeout=10)
+        _, err = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, err.decode()
 
 

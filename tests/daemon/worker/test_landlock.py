@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.running import ENVIRONMENT
+from tests.patience import PATIENCE_S
 
 SCRIPT = """
 import json, os, signal, sys, threading
@@ -57,7 +58,12 @@ def execute(
 ) -> subprocess.CompletedProcess[str]:
     given = json.dumps([str(cache), libcuda, blocked, [(str(path), flags) for path, flags in tries]])
     return subprocess.run(
-        [sys.executable, "-c", SCRIPT, given], env=ENVIRONMENT, capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", SCRIPT, given],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
 
 

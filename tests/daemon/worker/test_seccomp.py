@@ -19,6 +19,7 @@ from vgpud.supervision.refused_calls import RefusedCalls
 from vgpud.worker.seccomp import filter_program
 
 from tests.daemon.running import ENVIRONMENT
+from tests.patience import PATIENCE_S
 
 # What must be refused, as an expression; attempt() in SCRIPT returns the error's number, or 0.
 REFUSED = {
@@ -123,7 +124,7 @@ def attempt(attempts: dict[str, str], driver: bool = False) -> dict[str, int]:
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.stderr == ""  # no warning that a filter could not be installed
@@ -161,7 +162,7 @@ def test_what_only_an_attacker_calls_ends_the_process(what):
         [sys.executable, "-c", SCRIPT, "/run/nobody.sock", json.dumps({what: FATAL[what]}), "false"],
         env=ENVIRONMENT,
         capture_output=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == -signal.SIGSYS, done.stderr
@@ -187,7 +188,7 @@ def test_clone3_is_not_there_as_a_filter_cannot_see_its_flags(results):
 
 def test_an_abort_is_still_a_death_by_sigabrt():
     script = "import os; from vgpud.worker.confine import confine; confine(); os.abort()"
-    done = subprocess.run([sys.executable, "-c", script], env=ENVIRONMENT, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", script], env=ENVIRONMENT, timeout=PATIENCE_S, check=False)
     assert done.returncode == -6
 
 
@@ -249,7 +250,7 @@ async def test_vgpud_answers_what_is_in_no_list_and_names_it_once():
             refused = RefusedCalls(fds[0], said.append)
             answers = [await asyncio.to_thread(ours.recv, 16) for _ in calls]
             refused.close()
-            assert process.wait(20) == 0
+            assert process.wait(PATIENCE_S) == 0
         return said, answers
 
     said, answers = await listen()

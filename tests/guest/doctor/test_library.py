@@ -8,6 +8,7 @@ import pytest
 
 from tests.guest.doctor.tree import CUDA, MAIN, NOBODY, Tree
 from tests.guest.elf_file import compile_c
+from tests.patience import PATIENCE_S
 
 THIRTY_TWO_BIT = bytes.fromhex("7f454c4601010100000000000000000003000300010000000000000034000000") + bytes(64)
 
@@ -161,7 +162,7 @@ def test_I03_the_mending_command_takes_out_only_the_garbage(tree: Tree) -> None:
     told = tree.doctor()
     assert told.verdict == "preload-garbage", told.everything
     mend = told.answer["mend"].replace("/etc/ld.so.preload", str(file))
-    subprocess.run(["/bin/sh", "-c", mend], check=True, timeout=10, env={"PATH": "/nonexistent"})
+    subprocess.run(["/bin/sh", "-c", mend], check=True, timeout=PATIENCE_S, env={"PATH": "/nonexistent"})
     assert file.read_text() == f"{good}\n# kept\n"
     assert tree.doctor().verdict == "ok"
 

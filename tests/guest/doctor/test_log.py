@@ -16,6 +16,7 @@ from vgpu_guest.doctor.log_line import PATTERNS
 from vgpu_guest.doctor.verdict import VERDICTS
 
 from tests.guest.doctor.tree import DOCTOR, LIB, doctor
+from tests.patience import PATIENCE_S
 
 SAMPLES = [
     (
@@ -67,7 +68,9 @@ def test_what_our_libraries_say_is_known(tmp_path: Path) -> None:
     }
     for verdict, environment in cases.items():
         base = {"LD_LIBRARY_PATH": str(LIB), "VGPU_LOG": "info", "VGPU_GUEST_CONF": f"{tmp_path}/none"}
-        said = subprocess.run([sys.executable, "-c", code], env=base | environment, capture_output=True, timeout=30)
+        said = subprocess.run(
+            [sys.executable, "-c", code], env=base | environment, capture_output=True, timeout=PATIENCE_S
+        )
         assert read_log(io.BytesIO(said.stderr)).finding.kind == verdict, said.stderr
 
 
@@ -84,7 +87,7 @@ def test_standard_input() -> None:
         [*DOCTOR, "--log", "-"],
         input=b"\x1b[31mFailed to initialize NVML: Unknown Error\n",
         capture_output=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert result.returncode == 20

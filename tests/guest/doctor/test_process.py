@@ -17,6 +17,7 @@ from vgpu_guest.doctor.process import parse_environment
 from tests.conftest import merged
 from tests.guest.doctor.tree import DOCTOR, LIB, Tree, doctor
 from tests.guest.elf_file import compile_c
+from tests.patience import PATIENCE_S
 
 OPENS = r"""
 #include <dlfcn.h>
@@ -129,9 +130,9 @@ def test_what_is_executed_in_another_root_has_no_privilege(tree: Tree) -> None:
     """Even with uid 0: the program's loader and libraries belong to the owner of that root directory."""
     source = '#include <unistd.h>\nint main(void) { return getuid() == 0 && chroot("/") == 0 ? 1 : 0; }'
     compile_c(tree.path("usr/bin/privileged"), source)
-    own = subprocess.run(["chroot", str(tree.root), "/usr/bin/privileged"], timeout=10)
+    own = subprocess.run(["chroot", str(tree.root), "/usr/bin/privileged"], timeout=PATIENCE_S)
     assert own.returncode == 1  # with privilege, the program exits with 1
-    assert execute(Place(str(tree.root)), ["/usr/bin/privileged"], {}, timeout_s=10).code == 0
+    assert execute(Place(str(tree.root)), ["/usr/bin/privileged"], {}, timeout_s=PATIENCE_S).code == 0
 
 
 def test_what_does_not_end_is_ended(tree: Tree) -> None:
@@ -141,7 +142,7 @@ def test_what_does_not_end_is_ended(tree: Tree) -> None:
 
 def test_what_writes_without_end_is_ended(tree: Tree) -> None:
     compile_c(tree.path("usr/bin/yes"), '#include <stdio.h>\nint main(void) { for (;;) puts("yes"); }')
-    finished = execute(Place(str(tree.root)), ["/usr/bin/yes"], {}, timeout_s=20)
+    finished = execute(Place(str(tree.root)), ["/usr/bin/yes"], {}, timeout_s=PATIENCE_S)
     assert finished.code is not None
     assert finished.code < 0
     assert len(finished.stdout) <= OUTPUT_NBYTES

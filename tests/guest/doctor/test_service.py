@@ -12,6 +12,7 @@ import pytest
 
 from tests.guest.doctor.tree import NOBODY, Tree
 from tests.guest.elf_file import compile_c
+from tests.patience import PATIENCE_S
 
 SLEEP = "#include <unistd.h>\nint main(void) { sleep(60); return 0; }"
 
@@ -112,7 +113,7 @@ def test_another_users_process_is_refused_with_a_reason(running: Tree) -> None:
         env={"PYTHONPATH": str(Path(__file__).parents[3] / "guest")},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE_S,
     )
     assert "another user's" in result.stderr
 

@@ -11,6 +11,7 @@ from vgpu_guest.doctor.verdict import CLASSES, VERDICTS
 from tests.conftest import ROOT
 from tests.guest.doctor.tree import Tree, doctor
 from tests.guest.elf_file import compile_library
+from tests.patience import PATIENCE_S
 
 PAGE = ROOT / "docs/doctor.md"
 KEYS = {"schema", "verdict", "exit_code", "text", "meaning", "mend", "subject", "others", "warnings", "evidence"}
@@ -62,4 +63,7 @@ def test_wrong_use_is_2() -> None:
     from tests.guest.doctor.tree import DOCTOR
 
     for arguments in (["--pid", "1", "--service", "x"], ["--watch"], ["--root", "/nonexistent-tree"]):
-        assert subprocess.run([*DOCTOR, *arguments], capture_output=True, env=merged(None), timeout=30).returncode == 2
+        assert (
+            subprocess.run([*DOCTOR, *arguments], capture_output=True, env=merged(None), timeout=PATIENCE_S).returncode
+            == 2
+        )

@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.conftest import ROOT, merged
 from tests.guest.elf_file import compile_c, compile_library
+from tests.patience import PATIENCE_S
 
 LIB = ROOT / "build/guest"
 DOCTOR = [sys.executable, "-c", "from vgpu_guest.cli import vgpu; vgpu()", "doctor"]
@@ -101,7 +102,7 @@ class Tree:
 
     def ldconfig(self) -> None:
         """Build the tree's own loader cache."""
-        subprocess.run(["/sbin/ldconfig", "-r", str(self.root)], check=True, timeout=30, capture_output=True)
+        subprocess.run(["/sbin/ldconfig", "-r", str(self.root)], check=True, timeout=PATIENCE_S, capture_output=True)
 
     def doctor(self, *arguments: str | Path) -> Told:
         """Run the doctor on the tree's program, or with `arguments` instead."""

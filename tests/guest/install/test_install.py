@@ -14,6 +14,7 @@ from vgpu_guest.layout import RELEASE, SYSTEM
 from tests.guest.elf_file import compile_library
 from tests.guest.install.conftest import Vgpu, ldconfig
 from tests.guest.install.snapshot import LOADER_CACHES, snapshot
+from tests.patience import PATIENCE_S
 
 LIBRARY = f"usr/lib/vgpu/libcuda.so.{RELEASE}"
 DROP_IN = "etc/systemd/system/llama.service.d/zz-vgpu.conf"
@@ -76,7 +77,7 @@ def test_repair_takes_in_a_newer_release(
 
 def test_the_doctors_probe_can_be_run(root: Path, payload: Path, run: Vgpu) -> None:
     run("install", "--root", root, "--from", payload)
-    assert subprocess.run([root / "usr/lib/vgpu/vgpu-probe"], timeout=10).returncode == 0
+    assert subprocess.run([root / "usr/lib/vgpu/vgpu-probe"], timeout=PATIENCE_S).returncode == 0
 
 
 def test_I10_the_way_back_is_complete(root: Path, payload: Path, run: Vgpu) -> None:
@@ -339,7 +340,7 @@ def test_a_users_own(tmp_path: Path, payload: Path, run: Vgpu, monkeypatch: pyte
     library = f"{home}/.local/lib/vgpu"
     shell = ["sh", "-eu", "-c", command]
     environment = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": "/theirs"}
-    said = subprocess.run(shell, env=environment, capture_output=True, text=True, timeout=10, check=True).stdout
+    said = subprocess.run(shell, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
     assert said.splitlines()[0] == f"{library}:{library}/cudart/12:/theirs"  # I08: no duplicates after env.sh ran twice
     assert "VGPU_ENDPOINT=tcp://10.0.0.1:7070" in said.splitlines()
     run("repair", "--user", "--from", payload)
@@ -375,7 +376,9 @@ def test_systemd_reads_a_users_environment(
     library = f"{tmp_path}/.local/lib/vgpu"
     for before, after in (({}, ""), ({"LD_LIBRARY_PATH": "/theirs"}, ":/theirs")):
         environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", **before}
-        result = subprocess.run([GENERATOR], env=environment, capture_output=True, text=True, timeout=10, check=True)
+        result = subprocess.run(
+            [GENERATOR], env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=True
+        )
         assert f"LD_LIBRARY_PATH={library}:{library}/cudart/12{after}" in result.stdout.splitlines()
 
 

@@ -20,6 +20,7 @@ from vgpu_guest.tree import Tree
 from tests.conftest import merged
 from tests.guest.install.conftest import Vgpu
 from tests.guest.install.snapshot import LOADER_CACHES, snapshot
+from tests.patience import PATIENCE_S
 
 KILLED = 77
 Work = Callable[[Installation], object]
@@ -156,7 +157,7 @@ def test_killed_twice(root: Path, payload: Path) -> None:
 def test_killed_while_replacing_an_older_one(root: Path, payload: Path, tmp_path: Path) -> None:
     """Each file is the old one or the new one at every moment."""
     newer = tmp_path / "newer"
-    subprocess.run(["cp", "-a", payload, newer], check=True, timeout=10)
+    subprocess.run(["cp", "-a", payload, newer], check=True, timeout=PATIENCE_S)
     with (newer / f"libcuda.so.{RELEASE}").open("ab") as file:
         file.write(b"newer")
     old, new = ((folder / f"libcuda.so.{RELEASE}").read_bytes() for folder in (payload, newer))

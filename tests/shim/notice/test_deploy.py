@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.shim.notice.conftest import ROOT, Installed, Machine
 from tests.shim.notice.test_side_effects import need_strace, traced
 
@@ -36,7 +37,9 @@ def test_i08_profile_adds_the_folder_once(tmp_path: Path, shell: list[str]) -> N
     def path_in(program: str, **env: str) -> str:
         base = {"PATH": os.environ["PATH"]}
         command = [*shell, "-c", program]
-        return subprocess.run(command, env=base | env, capture_output=True, text=True, check=True, timeout=20).stdout
+        return subprocess.run(
+            command, env=base | env, capture_output=True, text=True, check=True, timeout=PATIENCE_S
+        ).stdout
 
     nested = f". {script}; . {script}; exec {' '.join(shell)} -c '{shown}'"
     assert path_in(nested, CUDA_VISIBLE_DEVICES="") == f"<{folder}>\n"
@@ -118,7 +121,7 @@ def test_i10_set_up_and_remove_leave_the_tree_as_it_was(driver: Path, tmp_path: 
     before = tree(root)
     command = [str(NOTICE / "set-up"), "--root", str(root), "--driver", "/usr/lib/x86/libcuda.so.1"]
     for _ in range(2):
-        subprocess.run(command, check=True, timeout=20)
+        subprocess.run(command, check=True, timeout=PATIENCE_S)
     folder = root / FOLDER[1:]
     assert tree(root) - before == {"usr/lib/vgpu", "usr/lib/vgpu/notice"} | {
         f"usr/lib/vgpu/notice/{name}"
@@ -126,7 +129,7 @@ def test_i10_set_up_and_remove_leave_the_tree_as_it_was(driver: Path, tmp_path: 
     }
     assert os.readlink(folder / "next/libcuda.so.1") == "/usr/lib/x86/libcuda.so.1"
     assert (folder / "libcuda.so").resolve() == folder / "libvgpu-notice.so"
-    subprocess.run([str(NOTICE / "set-up"), "--remove", "--root", str(root)], check=True, timeout=20)
+    subprocess.run([str(NOTICE / "set-up"), "--remove", "--root", str(root)], check=True, timeout=PATIENCE_S)
     assert tree(root) == before
 
 
@@ -135,7 +138,7 @@ def test_i10_set_up_and_remove_leave_the_tree_as_it_was(driver: Path, tmp_path: 
 )
 def test_set_up_refuses_in_one_line(tmp_path: Path, options: list[str]) -> None:
     root = [] if "--root" in options else ["--root", str(tmp_path)]
-    done = subprocess.run([str(NOTICE / "set-up"), *root, *options], capture_output=True, text=True, timeout=20)
+    done = subprocess.run([str(NOTICE / "set-up"), *root, *options], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 1
     assert done.stderr.startswith("set-up: ")
     assert done.stderr.count("\n") == 1
@@ -163,26 +166,26 @@ def test_set_up_for_a_whole_machine(driver: Path, loader: Loader, machine: Machi
     shutil.copy(driver, root / "driver/libcuda.so.1")
     (root / "etc/vgpu/blocked").write_text("Not today.\n")
     (root / "etc/ld.so.conf").write_text("include /etc/ld.so.conf.d/*.conf\n/driver\n")
-    subprocess.run(["ldconfig", "-r", str(root)], check=True, timeout=20)
+    subprocess.run(["ldconfig", "-r", str(root)], check=True, timeout=PATIENCE_S)
     set_up = [str(NOTICE / "set-up"), "--root", str(root)]
     chroot = [shutil.which("chroot") or "/usr/sbin/chroot"]
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         env = {"CUDA_VISIBLE_DEVICES": "", "VGT_RESULT": "100"}
         return subprocess.run(
-            [*chroot, *words], env=env, capture_output=True, text=True, timeout=20, start_new_session=True
+            [*chroot, *words], env=env, capture_output=True, text=True, timeout=PATIENCE_S, start_new_session=True
         )
 
     native = run(str(root), "/load", "proc_v2")
     without = traced(machine, [*chroot, str(root), "/bin/true"], tmp_path / "without")
-    subprocess.run([*set_up, "--driver", "/driver/libcuda.so.1", "--loader"], check=True, timeout=20)
+    subprocess.run([*set_up, "--driver", "/driver/libcuda.so.1", "--loader"], check=True, timeout=PATIENCE_S)
     assert traced(machine, [*chroot, str(root), "/bin/true"], tmp_path / "with") == without
     told = run(str(root), "/load", "proc_v2")
     assert (native.returncode, native.stderr) == (0, "")
     assert (told.returncode, told.stdout, told.stderr) == (0, native.stdout, "GPU access: Not today.\n")
     as_nobody = run("--userspec", "65534:65534", str(root), "/load", "local")
     assert (as_nobody.returncode, as_nobody.stderr) == (0, "GPU access: Not today.\n")
-    subprocess.run([*set_up, "--remove"], check=True, timeout=20)
+    subprocess.run([*set_up, "--remove"], check=True, timeout=PATIENCE_S)
     after = run(str(root), "/load", "proc_v2")
     assert (after.returncode, after.stdout, after.stderr) == (0, native.stdout, "")
 
@@ -195,11 +198,11 @@ def test_GP11_check_names_what_counts_for_nothing(tmp_path: Path) -> None:
     conf.parent.mkdir()
     command = [str(NOTICE / "set-up"), "--check", "--root", str(tmp_path)]
     conf.write_text("# fine\n exempt = root, 1001 @gpu\nmessage = Not now.\n")
-    good = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    good = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (good.returncode, good.stderr) == (0, ""), good
     assert "no notice is shown: there is no file" in good.stdout
     conf.write_text("exmpt = root\nexempt = rooot, @gqu\nmarker: /etc/x\n")
-    bad = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    bad = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert bad.returncode == 1
     for words in ("unknown key exmpt", "rooot", "@gqu", "line 3: no `key = value`"):
         assert words in bad.stderr, bad.stderr

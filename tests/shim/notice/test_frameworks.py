@@ -11,7 +11,7 @@ import pytest
 from tests.pypi import SITE, environment
 from tests.shim.notice.conftest import LINE, OURS, Installed, Machine
 
-pytestmark = [pytest.mark.client, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.client
 
 TORCH = ("torch==2.14.1", "nvidia-cuda-runtime==13.0.96", "typing_extensions", "sympy", "mpmath")
 TORCH += ("networkx", "jinja2", "markupsafe", "fsspec", "filelock")

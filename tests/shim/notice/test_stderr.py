@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.shim.notice.conftest import LINE, MESSAGE, Installed, Machine
 
 Loader = Callable[[str], list[str | Path]]
@@ -33,7 +34,7 @@ def start(installed: Installed, loader: Loader, machine: Machine) -> Callable[..
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
-            timeout=30,
+            timeout=PATIENCE_S,
             start_new_session=True,
             preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL),
         )

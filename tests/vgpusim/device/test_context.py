@@ -6,6 +6,7 @@ import ctypes
 import threading
 
 from tests.daemon.running import wait_until
+from tests.patience import PATIENCE_S
 
 from .conftest import Simulator
 
@@ -40,7 +41,7 @@ def test_current_context_is_the_threads(sim: Simulator) -> None:
     address = ctypes.c_uint64()
     thread = threading.Thread(target=lambda: seen.append(sim.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(16))))
     thread.start()
-    thread.join(10)
+    thread.join(PATIENCE_S)
     assert seen == [INVALID_CONTEXT]
 
 
@@ -63,7 +64,7 @@ def test_AT10_a_context_ends_after_a_module_that_is_being_loaded_into_it(sim: Si
     waits, gate.value = ends.is_alive(), 0
     assert waits
     for thread in (loads, ends):
-        thread.join(30)
+        thread.join(PATIENCE_S)
     assert results == [CONTEXT_IS_DESTROYED]
 
 

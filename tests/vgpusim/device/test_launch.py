@@ -8,6 +8,8 @@ import threading
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 from .conftest import MIB, Simulator
 
 INVALID_VALUE, OUT_OF_RESOURCES, INVALID_HANDLE, NOT_FOUND = 1, 701, 400, 500
@@ -123,7 +125,7 @@ def test_a_block_shape_is_compiled_once(sim: Simulator, library: ctypes.CDLL) ->
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_S)
     assert results == [0] * 400
     assert compiled.value - before == 2
 

@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 from .conftest import Simulator
 
 HOST_FN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 NOT_READY, NON_BLOCKING, DISABLE_TIMING = 600, 1, 2
-TIMEOUT_S = 10.0
 
 
 class Recorder:
@@ -27,7 +28,7 @@ class Recorder:
     def launch(self, stream: ctypes.c_void_p | None, name: str, gate: threading.Event | None = None) -> None:
         def run(_: int | None) -> None:
             if gate is not None:
-                assert gate.wait(TIMEOUT_S)
+                assert gate.wait(PATIENCE_S)
             self.log.append(name)
 
         function = HOST_FN(run)
@@ -41,7 +42,7 @@ def recorder(sim: Simulator) -> Recorder:
 
 
 def until(condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > deadline:
             return False
