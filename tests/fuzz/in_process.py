@@ -17,6 +17,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -327,18 +328,20 @@ def read_floor() -> dict[str, int]:
     return {name: int(percent) for name, percent, *_why in rows}
 
 
-def measure(seconds: float, seed: int, streams: int = 2, most: int = 15) -> dict[str, int]:
-    """Percent of each file's lines that the search executes, and `streams` streams in which at most about `most` calls
-    of each function of WRAPPED fail. Raises RuntimeError when a session's process fails."""
+def measure(seconds: float, seed: int, streams: int = 2, most: int = 15, searches: int = 1) -> Iterator[dict[str, int]]:
+    """Percent of each file's lines that have been executed by `streams` streams in which at most about `most` calls of
+    each function of WRAPPED fail, and by 1, 2, … `searches` searches. Raises RuntimeError when a session's process
+    fails."""
     traced = ("--coverage", "-fprofile-update=atomic", "-O0", "-fsanitize-coverage=trace-pc")
     program = build("fuzz-lines", more=(*traced, *FAULTS))
     for left in program.parent.glob("*.gcda"):
         left.unlink()
-    status, _ = run(program, seconds, seed)
-    if status != 0:
-        raise RuntimeError(f"the search ended with status {status}: seed {seed}")
     fail_calls(program, streams, most)
-    return {name: 100 * hit // all_ for name, (hit, all_) in sorted(executed_lines(program.parent).items())}
+    for number in range(searches):
+        status, _ = run(program, seconds, seed + number)
+        if status != 0:
+            raise RuntimeError(f"the search ended with status {status}: seed {seed + number}")
+        yield {name: 100 * hit // all_ for name, (hit, all_) in sorted(executed_lines(program.parent).items())}
 
 
 def main() -> int:
@@ -355,7 +358,7 @@ def main() -> int:
     if given.faults:
         return 0 if faults(given.faults) else 1
     if given.floor:
-        floor, found = read_floor(), measure(given.seconds, given.seed)
+        floor, [found] = read_floor(), measure(given.seconds, given.seed)
         for name, percent in found.items():
             print(f"{name}\t{percent}\tfloor {floor.get(name, 'none')}")
         return any(found.get(name, 0) < percent for name, percent in floor.items())
