@@ -133,7 +133,7 @@ def test_two_that_saturate(running: Running, start: Start) -> None:
         tell(program)
     wait_until(lambda: min(counts(running)[2:]) > 20)
     before = counts(running)
-    wait_until(lambda: sum(counts(running)) > sum(before) + 2000, 60)
+    wait_until(lambda: sum(counts(running)) > sum(before) + 2000)
     _, _, heavy, light = (now - then for now, then in zip(counts(running), before, strict=True))
     assert heavy / (heavy + light) > 0.57
     metrics = running.admin.metrics()
@@ -151,7 +151,7 @@ def test_what_another_has_queued_does_not_open_the_gate(running: Running, start:
         try:
             tell(light)
             assert read(light) == "queued"
-            wait_until(lambda: counts(running)[3] - before[3] == 5000, 60)
+            wait_until(lambda: counts(running)[3] - before[3] == 5000)
         finally:
             struct.pack_into("<Q", memory, ALONE_NS_AT, turns.Policy().alone_ns)
     begun, free_ns = time.monotonic_ns(), struct.unpack("<q", card(running)[:8])[0]
