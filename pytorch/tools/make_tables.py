@@ -35,6 +35,8 @@ KERNELS = {
     "addbmm": "baddbmm_cuda", "addmm": "addmm_cuda", "addmv": "addmv_impl_cuda", "addmv_": "addmv_impl_cuda",
     "baddbmm": "baddbmm_cuda", "bmm": "baddbmm_cuda", "mm": "addmm_cuda", "histc": "histc",
     "angle": "angle_cuda", "angle.out": "angle_cuda", "polar.out": "polar_cuda",
+    "sparse_sampled_addmm": "sampled_addmm_out_sparse_csr",
+    "sparse_sampled_addmm.out": "sampled_addmm_out_sparse_csr",
     "max_pool2d_with_indices": "max_pool2d_with_indices_out_cuda_frame", "avg_pool2d": "avg_pool2d_out_cuda_frame",
     "upsample_bilinear2d": "upsample_bilinear2d_out_frame", "upsample_bicubic2d": "upsample_bicubic2d_out_frame",
 }  # fmt: skip
@@ -45,7 +47,9 @@ REFUSED_TOO = {
     "aten::upsample_bilinear2d": {0},
 }
 # Dtypes that CUDA's kernels have since torch 2.14 (cholesky: removed there).
-REFUSED_BEFORE_2_14 = {"aten::angle": {5, 15}, "aten::cholesky": {5, 15}, "aten::polar": {5}}
+REFUSED_BEFORE_2_14 = {
+    "aten::angle": {5, 15}, "aten::cholesky": {5, 15}, "aten::polar": {5}, "aten::sparse_sampled_addmm": {5, 15},
+}  # fmt: skip
 # Operators without a CUDA kernel of their own, in which TensorIterator checks devices.
 ITERATORS_TOO = {"ldexp.Tensor", "ldexp.out", "ldexp_"}
 ITERATOR_COMMENT = re.compile(r"device_check: NoCheck\s*# TensorIterator")

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "core"
-_COMPILE_TIMEOUT_S = 900  # a compilation takes 10 s, minutes on a busy machine
+_COMPILE_TIMEOUT_S = 900  # a compilation takes half a minute, several on a busy machine
 _TAIL_CHARACTERS = 1500  # maximum length of the compiler's messages that are shown
 
 
