@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -72,6 +73,12 @@ _GAUGES: dict[str, tuple[str, tuple[int, ...], Callable[[Sequence[Any]], float]]
     "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS": ("nvmlDeviceGetRemappedRows", (), lambda of: of[1]),
     "DCGM_FI_DEV_ROW_REMAP_FAILURE": ("nvmlDeviceGetRemappedRows", (), lambda of: of[3]),
 }
+# nvmlFieldValue_t: field, scope, time in us since 1970, latency, type, result, value; and fields of it.
+_FIELD = struct.Struct("<IIqqIIQ")
+_MEMORY_TEMP, _NVLINK_SENT, _NVLINK_RECEIVED = 82, 138, 139  # the last two in KiB
+_ALL_LINKS = 0xFFFFFFFF
+_TEMPERATURE_MAX = 200  # what is above is no temperature, for DCGM, too
+_TEMPERATURE_MASK = 0xFFFFFFFF  # the value is 32 bits wide, whatever type NVML says
 
 
 class NvmlBackend(Protocol):
@@ -101,6 +108,7 @@ class NvmlService:
         self._inventory = inventory.fields
         self._backend = backend or _backend(inventory)
         self._snapshot: list[list[Any]] | None = None
+        self._nvlink: dict[int, tuple[int, int]] = {}  # by device: when it was read, in us, and KiB until then
 
     async def answer(self, question: Nvml, asking: Session, sessions: Iterable[Session]) -> Answer:
         """Answer one question of the client `asking`. Never raises for what a client can send."""
@@ -132,7 +140,33 @@ class NvmlService:
             answer = await self._backend.live(index, CALLS[function], given, [])
             if answer.result == NvmlResult.SUCCESS:
                 found[name] = float(read(answer.value))
+        temperature = await self._field(index, _MEMORY_TEMP)
+        if temperature is not None and temperature[1] & _TEMPERATURE_MASK <= _TEMPERATURE_MAX:
+            found["DCGM_FI_DEV_MEMORY_TEMP"] = float(temperature[1] & _TEMPERATURE_MASK)
+        if (bandwidth := await self._nvlink_bandwidth(index)) is not None:
+            found["DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"] = bandwidth
         return found
+
+    async def _nvlink_bandwidth(self, index: int) -> float | None:
+        """What all links of a device have sent and received since the reading before, in MB/s as DCGM computes them
+        (thousands of KiB); 0 at the first one. None: NVML does not report it.
+        """
+        sent, received = await self._field(index, _NVLINK_SENT), await self._field(index, _NVLINK_RECEIVED)
+        if sent is None or received is None:
+            return None
+        now_us, total = max(sent[0], received[0]), sent[1] + received[1]
+        then_us, before = self._nvlink.get(index, (now_us, total))
+        self._nvlink[index] = now_us, total
+        return float(int((total - before) * 1000 / (now_us - then_us))) if now_us > then_us else 0.0
+
+    async def _field(self, index: int, field: int) -> tuple[int, int] | None:
+        """When a field was read, in us since 1970, and its value; None: NVML does not report it."""
+        scope = 0 if field == _MEMORY_TEMP else _ALL_LINKS
+        answer = await self._backend.live(index, CALLS["nvmlDeviceGetFieldValues"], (field, scope), [])
+        if answer.result != NvmlResult.SUCCESS:
+            return None
+        _field, _scope, at_us, _latency_us, _type, result, value = _FIELD.unpack(answer.value[0])
+        return (at_us or time.time_ns() // 1000, value) if result == NvmlResult.SUCCESS else None
 
     def _of_system(self, call: Call) -> Answer:
         release, version = self._inventory["driver_release"], self._inventory["driver_version"]

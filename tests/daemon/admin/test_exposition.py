@@ -40,12 +40,18 @@ EXPORTERS = {
 }
 # Metrics of the exporter that vgpud does not provide; docs/operations.md says why.
 MISSING = {
-    "DCGM_FI_DEV_MEMORY_TEMP",
     "DCGM_FI_DEV_PCIE_TX_THROUGHPUT",
     "DCGM_FI_DEV_PCIE_RX_THROUGHPUT",
-    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
     "DCGM_FI_DEV_VGPU_LICENSE_STATUS",
 }
+
+
+def field(number: int, scope: int, at_us: int, value: int, result: int = 0) -> bytes:
+    """nvmlFieldValue_t."""
+    return struct.pack("<IIqqIIQ", number, scope, at_us, 0, 3, result, value)
+
+
+ALL_LINKS = 0xFFFFFFFF
 READINGS: dict[tuple[str, tuple[int, ...]], list[Any]] = {
     ("nvmlDeviceGetMemoryInfo_v2", (0x02000028,)): [
         struct.pack("<I4xQQQQ", 0x02000028, *(n << 20 for n in (9, 1, 5, 3)))
@@ -60,6 +66,10 @@ READINGS: dict[tuple[str, tuple[int, ...]], list[Any]] = {
     ("nvmlDeviceGetDecoderUtilization", ()): [4, 167_000],
     ("nvmlDeviceGetPcieReplayCounter", ()): [5],
     ("nvmlDeviceGetRemappedRows", ()): [6, 7, 0, 1],
+    # Only the value's lower half is written.
+    ("nvmlDeviceGetFieldValues", (82, 0)): [field(82, 0, 0, 0xDEAD << 32 | 57)],
+    ("nvmlDeviceGetFieldValues", (138, ALL_LINKS)): [field(138, ALL_LINKS, 1_000_000, 7_000)],
+    ("nvmlDeviceGetFieldValues", (139, ALL_LINKS)): [field(139, ALL_LINKS, 1_000_001, 3_000)],
 }
 
 
@@ -107,6 +117,8 @@ async def test_names_and_meanings_are_the_exporters() -> None:
         "DCGM_FI_DEV_SM_CLOCK": 1980,
         "DCGM_FI_DEV_MEM_CLOCK": 2619,
         "DCGM_FI_DEV_GPU_TEMP": 41,
+        "DCGM_FI_DEV_MEMORY_TEMP": 57,
+        "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": 0,
         "DCGM_FI_DEV_POWER_USAGE": 123.45,
         "DCGM_FI_DEV_GPU_UTIL": 97,
         "DCGM_FI_DEV_MEM_COPY_UTIL": 12,
@@ -123,6 +135,27 @@ async def test_names_and_meanings_are_the_exporters() -> None:
     }
     labels = families["DCGM_FI_DEV_GPU_UTIL"].samples[0].labels
     assert {"gpu", "UUID", "modelName", "Hostname"} == labels.keys()
+
+
+@pytest.mark.asyncio
+async def test_links_are_read_as_dcgm_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mean since the reading before, of both directions (ReadAndCacheNvLinkBandwidth in DCGM's cache manager)."""
+    inventory: Any = SimpleNamespace(fields={"backend": "cuda", "devices": [{}]})
+    service = NvmlService(inventory, Card())
+    name = "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
+    assert (await service.gauges(0))[name] == 0
+    for number, at_us, kib in ((138, 3_000_001, 507_000), (139, 3_000_000, 603_000)):
+        monkeypatch.setitem(
+            READINGS, ("nvmlDeviceGetFieldValues", (number, ALL_LINKS)), [field(number, ALL_LINKS, at_us, kib)]
+        )
+    assert (await service.gauges(0))[name] == 550
+    assert (await service.gauges(0))[name] == 0, "the same reading"
+    refused = [field(139, ALL_LINKS, 0, 0, NvmlResult.NOT_SUPPORTED)]
+    monkeypatch.setitem(READINGS, ("nvmlDeviceGetFieldValues", (139, ALL_LINKS)), refused)
+    monkeypatch.setitem(READINGS, ("nvmlDeviceGetFieldValues", (82, 0)), [field(82, 0, 0, 255)])
+    left = await service.gauges(0)
+    assert name not in left
+    assert "DCGM_FI_DEV_MEMORY_TEMP" not in left
 
 
 @pytest.mark.asyncio
