@@ -39,6 +39,11 @@ enum { /* CUarray_format */
        CU_AD_FORMAT_SIGNED_INT32 = 0x0a,
        CU_AD_FORMAT_HALF = 0x10,
        CU_AD_FORMAT_FLOAT = 0x20,
+       CU_AD_FORMAT_UNORM_INT8X1 = 0xc0, /* then X2 and X4: the number of channels is part of the format */
+       CU_AD_FORMAT_UNORM_INT16X1 = 0xc3,
+       CU_AD_FORMAT_SNORM_INT8X1 = 0xc6,
+       CU_AD_FORMAT_SNORM_INT16X1 = 0xc9,
+       CU_AD_FORMAT_SNORM_INT16X4 = 0xcb,
 };
 
 enum { /* flags of CUDA_ARRAY3D_DESCRIPTOR */

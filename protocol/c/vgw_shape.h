@@ -21,7 +21,10 @@ static inline uint32_t vgw_element_nbytes(int32_t format, uint32_t channels) {
   case CU_AD_FORMAT_FLOAT:
     return 4 * channels;
   }
-  return 0;
+  if (format < CU_AD_FORMAT_UNORM_INT8X1 || format > CU_AD_FORMAT_SNORM_INT16X4 ||
+      channels != 1u << (format - CU_AD_FORMAT_UNORM_INT8X1) % 3)
+    return 0;
+  return ((format - CU_AD_FORMAT_UNORM_INT8X1) / 3 % 2 ? 2 : 1) * channels;
 }
 
 /* A copy of one layer. */

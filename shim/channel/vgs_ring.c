@@ -24,6 +24,9 @@ enum { AHEAD_NBYTES = 1024 };
  * lines. */
 enum { REUSED_NBYTES = 64 << 10 };
 
+/* Records of a ring that the worker has not executed. */
+enum { BACKLOG_MAX = 1024 };
+
 struct vgs_ring vgs_rings[VGW_RINGS_MAX];
 struct vgs_ring_state vgs_ring_state;
 _Thread_local struct vgs_ring_owned vgs_ring_owned;
@@ -128,12 +131,27 @@ static void populate(struct vgs_ring *ring) {
   ring->populated += nbytes;
 }
 
+/* Bound the records that the worker has not executed. NVIDIA's driver holds a launch back behind 1,024 that wait, too;
+ * without a bound, a thread that launches faster than the worker executes would have more than 100,000 records before
+ * the call of another thread that must follow them. False: the session is over. */
+static bool await_backlog(struct vgs_ring *ring) {
+  for (int turns = 0; ring->pushed - ring->executed >= BACKLOG_MAX;) {
+    /* stored (release) by the worker after the record's execution */
+    ring->executed = atomic_load_explicit(&ring->shared->executed, memory_order_acquire);
+    if (ring->pushed - ring->executed >= BACKLOG_MAX && !nap(&turns))
+      return false;
+  }
+  return true;
+}
+
 /* Room for `nbytes` in one piece, after padding to the ring's beginning if need be. NULL: the session is over. */
 uint8_t *vgs_ring_reserve(struct vgs_ring *ring, uint64_t nbytes) {
   struct vgw_ring *shared = ring->shared;
   uint64_t place = ring->tail % VGW_RING_NBYTES;
   bool anew = ring->head == ring->tail && place >= REUSED_NBYTES && nbytes <= place;
   uint64_t padding = anew || VGW_RING_NBYTES - place < nbytes ? VGW_RING_NBYTES - place : 0;
+  if (!await_backlog(ring))
+    return NULL;
   for (int turns = -1; ring->tail + padding + nbytes - ring->head > VGW_RING_NBYTES;) {
     if (turns >= 0 && !nap(&turns))
       return NULL;

@@ -28,6 +28,7 @@ struct vgs_ring {
   uint64_t prefetched; /* cache lines up to here have been fetched for writing */
   uint64_t populated;  /* bytes of the record area whose pages are populated */
   uint64_t pushed;     /* records */
+  uint64_t executed;   /* of them, as last read from the worker */
   uint64_t returned;   /* atomic; records whose call has returned: what other rings may have to wait for */
   uint32_t sequence;
   uint32_t woken;                 /* number of the worker's sleep that was ended last */

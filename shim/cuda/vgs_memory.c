@@ -51,6 +51,7 @@ static CUresult attribute_of(const struct vgs_range *range, int attribute, CUdev
     *value = range->sync_memops;
     return CUDA_SUCCESS;
   case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+  case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: /* no card here has been seen to have the engine */
     return CUDA_SUCCESS;
   case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
     *value = 3; /* read and write */
@@ -69,6 +70,9 @@ static CUresult attribute_of(const struct vgs_range *range, int attribute, CUdev
     return host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     *value = range->buffer_id;
+    return CUDA_SUCCESS;
+  case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID: /* physical memory may be mapped at several addresses */
+    *value = range->allocation ? range->allocation | 1ull << 63 : range->buffer_id;
     return CUDA_SUCCESS;
   case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     *value = range->base;
@@ -117,6 +121,7 @@ CUresult vgs_cuPointerGetAttributes(unsigned int numAttributes, int *attributes,
                        attributes[i] == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE ||
                        attributes[i] == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
                        attributes[i] == CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE ||
+                       attributes[i] == CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE ||
                        attributes[i] == CU_POINTER_ATTRIBUTE_ACCESS_FLAGS
                    ? 4
                    : 8;

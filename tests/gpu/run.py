@@ -8,6 +8,10 @@ remoted, over shared memory and over a plain socket, PyTorch's database of opera
 over TCP with a latency, what two tenants get of one card, `vgpu bench`, tests/bench/driver.py). Each step writes a file
 into --out; machine.txt has the card, the driver, the date and the commit. The exit code is 1 if a step failed; the
 other steps run all the same.
+
+`--renew` runs in one call of --total-s seconds (570), the build included, what docs/real-gpu.md is renewed by: the
+checks beside each other, then the measurements alone, with fewer windows. A step that is out of time is ended; what it
+has printed stays.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +42,13 @@ BUILD = (
 LEFT_OUT = {"llvmlite", "pyroute2"}  # for the simulator, which is not tested here, and for the doctor's routes
 NOT_COPIED = (".git", ".venv", "build", "_gen", "_lib", "*.so", "*.whl", "__pycache__", ".*_cache")
 VGPU = "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu())"
+# By --renew: steps that run at once, and what part of the seconds left they may take.
+RENEWED = (
+    (("tests", "several", "conformance", "samples"), 0.5),
+    (("network",), 0.33),
+    (("driver",), 0.5),
+    (("bench",), 1.0),
+)
 TESTS = ("pytest", "pytest-asyncio", "pytest-timeout", "setuptools")  # cffi compiles with setuptools
 
 
@@ -142,16 +154,32 @@ def build(folder: Path, wheels: Path | None, out: Path, commands: Sequence[Seque
     return env
 
 
+def run_step(folder: Path, env: dict[str, str], step: str, arguments: Sequence[str], out: Path, limit_s: int) -> bool:
+    """Run one step, with output to a file and its last line to the screen. Returns whether it succeeded."""
+    begin = time.monotonic()
+    well = run(folder / "tree", env, arguments, out / f"{step}.txt", limit_s)
+    last = ((out / f"{step}.txt").read_text().strip().splitlines() or [""])[-1]
+    print(f"{step}: {'well' if well else 'failed'} in {time.monotonic() - begin:.0f} s: {last}", flush=True)
+    return well
+
+
 def run_steps(folder: Path, env: dict[str, str], chosen: dict[str, tuple[str, ...]], out: Path, limit_s: int) -> bool:
-    """Run the steps, with output to a file for each and its last line to the screen. Returns whether one failed."""
-    failed = False
-    for step, arguments in chosen.items():
-        begin = time.monotonic()
-        well = run(folder / "tree", env, arguments, out / f"{step}.txt", limit_s)
-        failed |= not well
-        last = ((out / f"{step}.txt").read_text().strip().splitlines() or [""])[-1]
-        print(f"{step}: {'well' if well else 'failed'} in {time.monotonic() - begin:.0f} s: {last}", flush=True)
-    return failed
+    """Run the steps one after another. Returns whether one failed."""
+    done = [run_step(folder, env, step, arguments, out, limit_s) for step, arguments in chosen.items()]
+    return not all(done)
+
+
+def renew(folder: Path, env: dict[str, str], chosen: dict[str, tuple[str, ...]], out: Path, end: float) -> bool:
+    """Run the steps of RENEWED that are chosen until `end`, a time of the monotonic clock. Returns whether one
+    failed."""
+    well = True
+    for group, part in RENEWED:
+        limit_s = max(1, int((end - time.monotonic()) * part))
+        names = [name for name in group if name in chosen]
+        with ThreadPoolExecutor(len(group)) as pool:
+            done = pool.map(lambda name: run_step(folder, env, name, chosen[name], out, limit_s), names)  # noqa: B023
+            well = all([well, *done])
+    return not well
 
 
 def main() -> int:
@@ -165,18 +193,21 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7, help="windows of each measurement (7)")
     parser.add_argument("--limit-s", type=int, default=480, help="seconds that a step may take (480)")
     parser.add_argument("--commit", default="", help="of this tree, where it is a copy without .git")
+    parser.add_argument("--renew", action="store_true", help="what docs/real-gpu.md is renewed by, in one call")
+    parser.add_argument("--total-s", type=int, default=570, help="seconds that --renew may take (570)")
     parser.add_argument(
         "--only",
         nargs="+",
         metavar="STEP",
         help="some of: tests several conformance socket samples op_db smi network shares profiles bench driver",
     )
+    begin = time.monotonic()
     options = parser.parse_args()
     if options.fetch:
         return fetch(options.fetch, options.python_version)
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    chosen = steps(options.libcuda, out, options.rounds, options.samples)
+    chosen = steps(options.libcuda, out, 3 if options.renew else options.rounds, options.samples)
     if unknown := set(options.only or ()) - set(chosen):
         parser.error(f"no such step: {' '.join(sorted(unknown))}")
     (out / "machine.txt").write_text(describe(sys.executable, options.commit))
@@ -188,6 +219,8 @@ def main() -> int:
             print(error)
             return 1
         picked = {step: chosen[step] for step in options.only or chosen}
+        if options.renew:
+            return renew(Path(name), env, picked, out, begin + options.total_s)
         return run_steps(Path(name), env, picked, out, options.limit_s)
 
 

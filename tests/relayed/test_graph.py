@@ -48,12 +48,6 @@ ASKED = {
 globals().update({name: test for name, test in ASKED.items() if name not in ON_A_SOCKET})
 
 
-@pytest.mark.skip(reason="takes minutes here: each call of the capture waits for a full ring of launches")
-def test_a_capture_that_begins_beside_a_launch_leaves_nobody_waiting() -> None:
-    """Replaces ASKED's test of this name. Over the relay a launch is a round trip (1,400 a second were seen), so the
-    other thread's ring is always full; a call ordered after all its records waits for seconds (vgpuRingFence)."""
-
-
 @pytest.mark.parametrize("shared_memory", [True, False], ids=["shared-memory", "socket"])
 @pytest.mark.parametrize("name", sorted(ON_A_SOCKET))
 def test_on_both_channels(simulate: Callable[..., str], name: str) -> None:

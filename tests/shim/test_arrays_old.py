@@ -43,6 +43,26 @@ assert cuda.cuArrayCreate(byref(c_void_p()), None) == 1 and cuda.cuArrayGetDescr
     )
 
 
+def test_normalised_formats(simulate: Simulate) -> None:
+    """UNORM_INT8X1 to SNORM_INT16X4: the format says how many channels there are, and what an element's bytes are."""
+    simulate(
+        OLD
+        + """
+for format in range(0xc0, 0xcc):
+    channels, nbytes = 1 << (format - 0xc0) % 3, 1 + (format - 0xc0) // 3 % 2
+    array = new(cuda.cuArrayCreate, byref(Flat(64, 0, format, channels)))
+    values, back = bytes(i % 251 for i in range(64 * channels * nbytes)), create_string_buffer(64 * channels * nbytes)
+    ok(cuda.cuMemcpyHtoA(array, 0, values, len(values)))
+    ok(cuda.cuMemcpyAtoH(back, array, 0, len(values)))
+    assert back.raw == values
+    assert cuda.cuMemcpyHtoA(array, 0, values + bytes(1), len(values) + 1) == 1  # longer than the row
+    assert cuda.cuArrayCreate(byref(c_void_p()), byref(Flat(64, 0, format, 4 if channels < 4 else 2))) == 1
+for format in (0xbf, 0xcc):
+    assert cuda.cuArrayCreate(byref(c_void_p()), byref(Flat(64, 0, format, 1))) == 1
+"""
+    )
+
+
 def test_boxes_in_a_batch(simulate: Simulate) -> None:
     simulate(
         OLD

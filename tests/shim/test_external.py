@@ -35,6 +35,29 @@ def mapped(memory, offset=0, size=GRANULE):
 )
 
 
+def test_the_block_of_an_address(simulate: Simulate) -> None:
+    simulate(
+        EXTERNAL
+        + """
+BLOCK_ID, IS_HW_DECOMPRESS_CAPABLE = 20, 21
+def attribute(name, address):
+    value = c_uint64(0)
+    ok(cuda.cuPointerGetAttribute(byref(value), name, c_uint64(address)))
+    return value.value
+first, second = (new(cuda.cuMemAlloc_v2, c_size_t(4096)).value for _ in range(2))
+assert attribute(BLOCK_ID, first) == attribute(BLOCK_ID, first + 8) != attribute(BLOCK_ID, second)
+assert attribute(IS_HW_DECOMPRESS_CAPABLE, first) == 0
+assert cuda.cuPointerGetAttribute(byref(c_uint64()), BLOCK_ID, c_uint64(0x1000)) == 1
+one, other = create(), create()
+places = [reserve(1) for _ in range(3)]
+for place, handle in zip(places, (one, other, one)):  # one block at two addresses
+    map(place, handle)
+ids = [attribute(BLOCK_ID, place) for place in places]
+assert ids[0] == ids[2] != ids[1]
+"""
+    )
+
+
 def test_exported_memory_is_imported(simulate: Simulate) -> None:
     simulate(
         EXTERNAL

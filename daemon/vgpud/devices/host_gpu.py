@@ -46,9 +46,7 @@ WITHHELD = frozenset(
         DeviceAttribute.GPU_DIRECT_RDMA_WRITES_ORDERING,
         DeviceAttribute.TIMELINE_SEMAPHORE_INTEROP_SUPPORTED,
         DeviceAttribute.COOPERATIVE_MULTI_DEVICE_LAUNCH,
-        # not offered to clients: sparse and deferred-mapping arrays; virtual memory and pools on the host or its nodes
-        DeviceAttribute.SPARSE_CUDA_ARRAY_SUPPORTED,
-        DeviceAttribute.DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED,
+        # not offered to clients: virtual memory and pools on the host or its nodes
         DeviceAttribute.HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
         DeviceAttribute.HOST_NUMA_MEMORY_POOLS_SUPPORTED,
         DeviceAttribute.HOST_NUMA_MULTINODE_IPC_SUPPORTED,

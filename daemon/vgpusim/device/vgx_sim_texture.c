@@ -88,6 +88,13 @@ static void use_array(struct vgx_sim_texture *t, const CUDA_ARRAY3D_DESCRIPTOR *
   t->cubemap = d->Flags & CUDA_ARRAY3D_CUBEMAP;
 }
 
+/* The format whose values, read as floating-point numbers, are those of a normalised format. */
+static int32_t without_norm(int32_t format) {
+  static const int32_t plain[] = {CU_AD_FORMAT_UNSIGNED_INT8, CU_AD_FORMAT_UNSIGNED_INT16, CU_AD_FORMAT_SIGNED_INT8,
+                                  CU_AD_FORMAT_SIGNED_INT16};
+  return plain[(format - CU_AD_FORMAT_UNORM_INT8X1) / 3];
+}
+
 static CUresult use_memory(struct vgx_sim_texture *t, const CUDA_RESOURCE_DESC *r) {
   struct vgx_sim_level *l = &t->levels[0];
   t->level_count = 1;
@@ -168,6 +175,11 @@ CUresult vgx_sim_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_
   if (result != CUDA_SUCCESS)
     return result;
   t.element_nbytes = vgw_element_nbytes(t.format, t.channels);
+  if (t.format >= CU_AD_FORMAT_UNORM_INT8X1) {
+    if (d->flags & CU_TRSF_READ_AS_INTEGER)
+      return CUDA_ERROR_NOT_SUPPORTED; /* what a card does is not known */
+    t.format = without_norm(t.format);
+  }
   memcpy(t.address_mode, d->addressMode, sizeof t.address_mode);
   memcpy(t.border, d->borderColor, sizeof t.border);
   t.filter = d->filterMode;
@@ -201,6 +213,8 @@ CUresult vgx_sim_cuSurfObjectCreate(CUsurfObject *pSurfObject, const CUDA_RESOUR
   result = use_resource(&t, pResDesc); /* with or without CUDA_ARRAY3D_SURFACE_LDST, as on an H200 */
   if (result != CUDA_SUCCESS)
     return result;
+  if (t.format >= CU_AD_FORMAT_UNORM_INT8X1)
+    return CUDA_ERROR_NOT_SUPPORTED; /* what a card does is not known */
   t.element_nbytes = vgw_element_nbytes(t.format, t.channels);
   uint64_t handle;
   result = publish(&t, &handle);
