@@ -64,7 +64,7 @@ void vgx_image_cache_set(int fd);
 void vgx_meter_set(int fd);
 void vgx_meter_finish(void);
 void vgx_ipc_set(int fd);
-void vgx_progress(const char *line);
+void vgx_progress(const char *line, bool ends);
 int vgx_restrict_threads(int ruleset_fd);
 const char *vgx_reason_text(void);
 void vgx_stop(void);

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "vgx_serve.h"
 #include "vgw_clock.h"
+#include "vgw_progress.h"
 #include "vgx_activity.h"
 #include "vgx_execute.h"
 #include "vgx_image.h"
@@ -121,15 +122,16 @@ static void answer_socket(struct executor_thread *t, const struct vgw_header *re
   send_all(t->s, out->record, reply->length);
 }
 
-void vgx_progress(const char *line) {
+void vgx_progress(const char *line, bool ends) {
   struct vgx_session *s = &session;
   size_t nbytes = strnlen(line, PROGRESS_NBYTES);
   struct {
     struct vgw_header header;
     char text[PROGRESS_NBYTES + 8];
-  } record = {.header.length = (uint32_t)(sizeof record.header + vgw_pad8(nbytes + 1))};
+  } record = {.header.length = (uint32_t)(sizeof record.header + vgw_pad8(nbytes + 1)),
+              .header.flags = ends ? VGW_LAST_LINE : 0};
   memcpy(record.text, line, nbytes);
-  if (s->options->features & VGX_FEATURE_PROGRESS && atomic_fetch_add(&s->progress_lines, 1) < PROGRESS_MAX)
+  if (s->options->features & VGX_FEATURE_PROGRESS && (atomic_fetch_add(&s->progress_lines, 1) < PROGRESS_MAX || ends))
     send_all(s, (const uint8_t *)&record, record.header.length);
 }
 

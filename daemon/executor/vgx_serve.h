@@ -49,8 +49,9 @@ enum vgx_reason {
  * time. */
 int vgx_serve(int fd, const struct vgx_serve_options *options);
 
-/* Tell the client what the host has been working on for seconds, if it accepts such reports. From any thread. */
-void vgx_progress(const char *line);
+/* Tell the client what the host has been working on for seconds, if it accepts such reports; `ends`: why the session
+ * ends, which the client shows in any case. From any thread. */
+void vgx_progress(const char *line, bool ends);
 
 /* One line for the log, of the last session served. */
 const char *vgx_reason_text(void);

@@ -15,12 +15,14 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 from weakref import WeakValueDictionary
 
 from vgpusim import demangle, progress
 from vgpusim.codegen.compile import CompiledKernel, DiskCache, PtxModule, Variable, compile_entry
 from vgpusim.codegen.loader import Loader
+from vgpusim.compile_limit import CompileLimit
 from vgpusim.image import image, link
 from vgpusim.profiles.attribute import DeviceAttribute
 from vgpusim.profiles.profile import Profile
@@ -66,6 +68,7 @@ class Glue:
         self._ffi, self._lib = ffi, lib
         self._devices = [_attributes(device) for device in devices]
         self._cache = cache
+        self._compile_limit: CompileLimit | None = None
         self._loader = Loader()
         self._lock = threading.Lock()
         self._ids = itertools.count(1)
@@ -79,12 +82,17 @@ class Glue:
         """Store compiled kernels in `cache` from now on."""
         self._cache = cache
 
+    def set_compile_limit(self, limit_s: float, end: Callable[[str], object]) -> None:
+        """Call `end` with what is compiled or read once that has taken `limit_s` of processor time."""
+        self._compile_limit = CompileLimit(limit_s, end)
+
     # ---- hooks, in the header's order
 
     def load_image(self, device: int, data: Any, nbytes: int, out: Any, kernel_count: Any, variable_count: Any) -> int:
         """Parse an image for a device."""
         capability = self._capability(device)
-        with progress.reported(f"reading an image of {-(-nbytes // 1024)} KiB"):
+        what = f"reading an image of {-(-nbytes // 1024)} KiB"
+        with progress.reported(what), self._bounded(what):
             text = self._text(bytes(self._ffi.buffer(data, nbytes)), capability)
         made = _Image(text, capability, self._devices[device])
         with self._lock:
@@ -167,7 +175,8 @@ class Glue:
         counted = bool(flags & self._lib.VGX_SIM_COMPILE_COUNTED)
         packed = flags >> self._lib.VGX_SIM_COMPILE_CLUSTER_SHIFT
         cluster = (packed & 0xFF, packed >> 8 & 0xFF, packed >> 16 & 0xFF) if packed else None
-        with owner.lock, progress.reported(f"compiling kernel {name}: later runs find it compiled"):
+        what = f"compiling kernel {name}"
+        with owner.lock, progress.reported(f"{what}: later runs find it compiled"), self._bounded(what):
             compiled = compile_entry(
                 owner.module,
                 name,
@@ -250,6 +259,9 @@ class Glue:
         if rule is not Rule.WHOLE and sum(map(len, texts)) <= _KEPT_NBYTES:
             self._linking.append(known)
         return known
+
+    def _bounded(self, what: str) -> AbstractContextManager[None]:
+        return nullcontext() if self._compile_limit is None else self._compile_limit.over(what)
 
     def _capability(self, device: int) -> tuple[int, int]:
         attributes = self._devices[device]

@@ -4,6 +4,7 @@
 #include "vgs_region.h"
 #include "vgs_session.h"
 #include "vgs_socket.h"
+#include "vgw_progress.h"
 #include "vgw_wire.h"
 #include <errno.h>
 #include <poll.h>
@@ -172,7 +173,9 @@ static int receive_progress(const struct vgw_header *header) {
   if (header->length <= sizeof *header || header->length - sizeof *header > PROGRESS_NBYTES)
     return -EPROTO;
   int error = receive(text, header->length - sizeof *header);
-  if (!error)
+  if (!error && header->flags & VGW_LAST_LINE)
+    vgs_log(VGS_LOG_REASON, "%s", text);
+  else if (!error)
     vgs_log_progress(text);
   return error;
 }

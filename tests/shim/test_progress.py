@@ -70,10 +70,10 @@ def test_a_compile_is_named_while_the_program_waits_for_it(slow: Running, bell: 
     slow.wait_log(r'worker says.*line="?compiling kernel poke')
 
 
-def progress(text: bytes) -> bytes:
+def progress(text: bytes, flags: int = 0) -> bytes:
     """A progress record, which is not a reply to a call."""
     body = text + bytes(-len(text) % 8)
-    return struct.pack("<IHHII", 16 + len(body), 0, 0, 0, 0) + body
+    return struct.pack("<IHHII", 16 + len(body), 0, flags, 0, 0) + body
 
 
 def said(path: Path, record: bytes, expected: int, **changes: str) -> list[str]:
@@ -102,6 +102,12 @@ def test_nobody_who_reads_a_programs_output_is_disturbed(path: Path) -> None:
 @pytest.mark.parametrize("changes", [{"VGPU_PROGRESS": "1"}, {"VGPU_LOG": "info", "VGPU_PROGRESS": "0"}])
 def test_who_asks_for_it_is_told(path: Path, changes: dict[str, str]) -> None:
     assert [line for line in said(path, progress(b"compiling\x1b[2J"), 209, **changes) if "compiling\\x1b[2J" in line]
+
+
+@pytest.mark.parametrize(("changes", "count"), [({}, 1), ({"VGPU_PROGRESS": "0"}, 1), ({"VGPU_LOG": "off"}, 0)])
+def test_why_the_host_ends_the_session_is_told_to_everybody(path: Path, changes: dict[str, str], count: int) -> None:
+    lines = said(path, progress(b"compiling\x1b[2J", flags=1), 209, **changes)
+    assert len([line for line in lines if "compiling\\x1b[2J" in line]) == count == len(lines)
 
 
 def test_a_host_that_never_stops_is_silent_in_the_end(path: Path) -> None:

@@ -391,6 +391,7 @@ class Handover:
                 "record_nbytes": RECORD_NBYTES,
                 "spin_us": config.limits.spin_here_us,
                 "kernel_cache_nbytes": config.limits.kernel_cache_nbytes,
+                "kernel_compile_ms": round(config.limits.kernel_compile_s * 1000),
                 "host_nbytes": session.quotas.get("host_nbytes", config.limits.host_memory_nbytes),
                 "tools": config.sanitizer_tools,
                 "counts": int(config.profile),

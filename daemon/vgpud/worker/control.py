@@ -50,7 +50,7 @@ class Assignment:
     inventory: dict[str, Any]  # wire.md's INVENTORY
     libcuda: str
     cache_dir: str  # a path: below /proc/self/fd if its descriptor came with the assignment
-    limits: dict[str, int]  # {record_nbytes, spin_us, kernel_cache_nbytes, host_nbytes, tools, counts}
+    limits: dict[str, int]  # names and values: handover.py
     features: list[str]  # as agreed in welcome
     peer: dict[str, Any]  # for the log
     share: str | None = None  # the [[shares]] of its tenant

@@ -11,10 +11,11 @@ import contextlib
 import importlib
 import os
 import platform
+import threading
 from dataclasses import dataclass
 from typing import Any
 
-from vgpusim import progress
+from vgpusim import demangle, progress
 from vgpusim.codegen.cache import DiskCache
 from vgpusim.profiles import profile
 
@@ -24,6 +25,8 @@ from .confine import Files, confine, readable
 from .control import Assignment, Control, WarmOrder, send_attached, send_refused
 
 _LINE_NBYTES = 1024
+_NAME_CHARS = 200  # of a kernel's name in a line that must still say what to do
+_TELL_S = 1.0
 _UNUSABLE = (RuntimeError, OSError, ValueError)  # errors of setting up a backend, with one line that says why
 
 
@@ -150,6 +153,8 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
             if backend.glue is not None:
                 lib.vgx_sim_set_epoch(assignment.epoch)
                 backend.glue.set_cache(_kernel_cache(assignment))
+                compile_s = assignment.limits["kernel_compile_ms"] / 1000
+                backend.glue.set_compile_limit(compile_s, lambda what: _end_compiling(lib, control, what, compile_s))
                 lib.vgx_sim_tools = assignment.limits["tools"]
                 lib.vgx_sim_counts = bool(assignment.limits["counts"])
             options.backend = backend.pointer
@@ -170,7 +175,7 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
         lib.vgx_gate_set(turns, assignment.turns_tenant, assignment.ledger_row)
     if assignment.ipc_fd >= 0:
         lib.vgx_ipc_set(assignment.ipc_fd)
-    progress.tell = lib.vgx_progress
+    progress.tell = lambda line: lib.vgx_progress(line, False)
     ended = int(lib.vgx_serve(assignment.client_fd, options))
     lib.vgx_meter_finish()
     if assignment.limits["tools"]:
@@ -179,6 +184,22 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
         lib.vgx_sim_count_unfinished()
     reason = ffi.string(lib.vgx_reason_text()).decode(errors="replace")
     return (0 if ended == lib.VGX_ENDED_BY_CLIENT else 1), reason
+
+
+def _end_compiling(lib: Any, control: Control, what: str, limit_s: float) -> None:
+    """End this process, and with it the compilation that is over its limit; tell the client and vgpud why."""
+    reason = (
+        f"{demangle.text(what)[:_NAME_CHARS]} has used {limit_s:g} s of processor time, so the session ends: give the "
+        "kernel fewer branches or less code, or have the host's administrator raise limits.kernel_compile_s in "
+        "vgpud.toml"
+    )
+    os.write(2, b"<4>%s\n" % reason.encode(errors="replace"))
+    control.send("ended", reason=reason)
+    # In another thread, as a client that does not read must not keep this process.
+    telling = threading.Thread(target=lib.vgx_progress, args=(reason.encode(errors="replace"), True), daemon=True)
+    telling.start()
+    telling.join(_TELL_S)
+    os._exit(1)
 
 
 def _kernel_cache(assignment: Assignment) -> DiskCache:

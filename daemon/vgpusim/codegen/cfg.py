@@ -145,13 +145,22 @@ def _insert_yields(blocks: list[Block], yields: Yields) -> bool:
     order, natural = _layout(blocks)
     position = {node: index for index, node in enumerate(order)}
     used = {reg for block in blocks for ins in block.all() for reg in ir.used(ins)}
+    waiting = {node: waits_for for node in order if (waits_for := awaited(blocks[node], used)) is not Yields.NOBODY}
+    last_latch: dict[int, int] = {}  # position of the last block that branches back to a header
+    for node in order:
+        for successor in blocks[node].successors:
+            if successor in position and position[node] >= position[successor]:
+                last_latch[successor] = position[node]
     for header in order:
-        latches = [p for p in order if header in blocks[p].successors and position[p] >= position[header]]
-        if not latches:
+        if header not in last_latch:
             continue
-        last = max(position[p] for p in latches)
-        members = natural.get(header, order[position[header] : last + 1])  # irreducible: all from header to last
-        waits = {awaited(blocks[member], used) for member in members}
+        first, last = position[header], last_latch[header]
+        members = natural.get(header)  # None: irreducible, all from header to last
+        waits = {
+            waits_for
+            for node, waits_for in waiting.items()
+            if (first <= position[node] <= last if members is None else node in members)
+        }
         waits_for_ctas |= Yields.OTHER_CTAS in waits
         if Yields.OTHER_CTAS in waits or (yields is Yields.OTHER_WARPS and Yields.OTHER_WARPS in waits):
             old = blocks[header]

@@ -3,6 +3,8 @@ Sets are integers, one bit a register."""
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from vgpusim.codegen.cfg import EXIT, YIELD, Block, Graph
@@ -23,6 +25,29 @@ class Liveness:
             found.append(self.registers[low.bit_length() - 1])
             bits ^= low
         return found
+
+
+class Worklist:
+    """Blocks that remain to be looked at, each once, the one with the least number first (or the greatest)."""
+
+    def __init__(self, blocks: Iterable[int], last_first: bool = False) -> None:
+        self._sign = -1 if last_first else 1
+        self._heap: list[int] = []
+        self._members: set[int] = set()
+        self.add(blocks)
+
+    def add(self, blocks: Iterable[int]) -> None:
+        for block in blocks:
+            if block not in self._members:
+                self._members.add(block)
+                heapq.heappush(self._heap, self._sign * block)
+
+    def __iter__(self) -> Iterator[int]:
+        """Remove and return one after another, also those that are added meanwhile."""
+        while self._heap:
+            block = self._sign * heapq.heappop(self._heap)
+            self._members.remove(block)
+            yield block
 
 
 def compute(graph: Graph) -> Liveness:
@@ -47,10 +72,8 @@ def compute(graph: Graph) -> Liveness:
         kill.append(killed)
         defs.append(written)
     live_in = [0] * len(graph.blocks)
-    pending = set(range(len(graph.blocks)))
-    while pending:
-        node = max(pending)
-        pending.discard(node)
+    pending = Worklist(range(len(graph.blocks)), last_first=True)
+    for node in pending:
         out = 0
         for succ in graph.blocks[node].successors:
             if succ != EXIT:
@@ -58,7 +81,7 @@ def compute(graph: Graph) -> Liveness:
         new = gen[node] | (out & ~kill[node])
         if new != live_in[node]:
             live_in[node] = new
-            pending.update(graph.blocks[node].predecessors)
+            pending.add(graph.blocks[node].predecessors)
     return Liveness(registers, index, live_in, defs)
 
 
@@ -67,10 +90,8 @@ def unsaved(graph: Graph, live: Liveness) -> list[int]:
     computed once before a loop need not be saved at every barrier in it."""
     dirty_out = [0] * len(graph.blocks)
     dirty_in = [0] * len(graph.blocks)
-    pending = set(range(len(graph.blocks)))
-    while pending:
-        node = min(pending)
-        pending.discard(node)
+    pending = Worklist(range(len(graph.blocks)))
+    for node in pending:
         block = graph.blocks[node]
         dirty_in[node] = 0
         for pred in block.predecessors:
@@ -78,7 +99,7 @@ def unsaved(graph: Graph, live: Liveness) -> list[int]:
         new = _written_after_saving(block, live) if _always_saves(block) else dirty_in[node] | live.defs[node]
         if new != dirty_out[node]:
             dirty_out[node] = new
-            pending.update(succ for succ in block.successors if succ != EXIT)
+            pending.add(succ for succ in block.successors if succ != EXIT)
     return [dirty | defs for dirty, defs in zip(dirty_in, live.defs, strict=True)]
 
 

@@ -11,6 +11,7 @@ widening them keeps the affine shape only when it derives from thread and block 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 from vgpusim.codegen import lane_pattern
@@ -34,6 +35,13 @@ class Shape:
     @property
     def uniform(self) -> bool:
         return self.pattern.uniform
+
+
+def _reads_others(ins: ir.Instruction) -> bool:
+    """Whether an instruction reads memory that other lanes write."""
+    return ins.opcode in ("atom", "mbarrier") or (
+        ins.opcode == "ld" and ins.has("volatile", "relaxed", "acquire", "mmio", "cv")
+    )
 
 
 UNIFORM = Shape(lane_pattern.UNIFORM)
@@ -173,13 +181,9 @@ class _Analyser:
 
     def _find_spin_loops(self) -> None:
         """Loops that read memory others write, so that a lane inside may wait for one outside."""
-        for header, last in self.graph.loops:
-            for block in self.graph.blocks[header : last + 1]:
-                for ins in block.instructions:
-                    if ins.opcode in ("atom", "mbarrier") or (
-                        ins.opcode == "ld" and ins.has("volatile", "relaxed", "acquire", "mmio", "cv")
-                    ):
-                        self.result.spin_loops.add(header)
+        reads = [int(any(map(_reads_others, block.instructions))) for block in self.graph.blocks]
+        before = list(itertools.accumulate(reads, initial=0))  # how many of the blocks before each
+        self.result.spin_loops |= {header for header, last in self.graph.loops if before[last + 1] > before[header]}
 
     def _find_constants(self) -> None:
         values: dict[ir.Reg, list[ir.Instruction]] = {}

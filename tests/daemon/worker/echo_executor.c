@@ -22,7 +22,7 @@ const struct vgx_backend *vgx_warm_backend(const struct vgx_backend *cold, int32
 
 struct vgw_ledger *vgx_ledger_map(int fd, uint32_t row) { return fd < 0 || row ? NULL : (struct vgw_ledger *)&backend; }
 
-void vgx_progress(const char *line) { (void)line; }
+void vgx_progress(const char *line, bool ends) { (void)line, (void)ends; }
 
 void vgx_meter_set(int fd) { close(fd); }
 

@@ -24,7 +24,7 @@ int vgx_restrict_threads(int ruleset_fd);
 void vgx_meter_set(int fd);
 void vgx_meter_finish(void);
 const char *vgx_reason_text(void);
-void vgx_progress(const char *line);
+void vgx_progress(const char *line, bool ends);
 const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why);
 const struct vgx_backend *vgx_warm_backend(const struct vgx_backend *backend, int32_t device);
 """
