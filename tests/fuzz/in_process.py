@@ -25,6 +25,7 @@ from pathlib import Path
 from vgpud._gen.api import RECORDS, Record
 
 from tests.fuzz.stream import BY_NAME, FORMATS, WANT_REPLY, encode
+from tests.races.build import LAYOUT, SESSIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "shim"))
@@ -234,13 +235,27 @@ def write_grammar(path: Path) -> None:
         path.write_text(text)
 
 
+def write_driver(path: Path) -> None:
+    """VGT_DRIVER(name, (parameters), (arguments)) for each function of struct vgx_backend that can fail."""
+    text = (GEN / "vgx_backend.h").read_text()
+    lines = []
+    for name, parameters in re.findall(r"^  CUresult \(\*(\w+)\)\(([^()]*)\);", text, re.MULTILINE):
+        of = [] if parameters == "void" else [re.findall(r"\w+", each)[-1] for each in parameters.split(",")]
+        lines.append(f"VGT_DRIVER({name}, ({' '.join(parameters.split())}), ({', '.join(of)}))\n")
+    assert len(lines) > 200
+    if not path.exists() or path.read_text() != "".join(lines):
+        path.write_text("".join(lines))
+
+
 def build(name: str, *, sanitize: str = "", more: tuple[str, ...] = ()) -> Path:
     """Build the program; return its path. Raises subprocess.CalledProcessError."""
     toolchain = Toolchain.from_environment(sanitize, whole_program=False)
     # With so much instrumentation the compiler wrongly warns of uninitialised variables.
-    toolchain = replace(toolchain, cflags=(*toolchain.cflags, "-Wno-maybe-uninitialized"))
+    layout = (*LAYOUT, *SESSIONS) if "thread" in sanitize else ()
+    toolchain = replace(toolchain, cflags=(*toolchain.cflags, "-Wno-maybe-uninitialized", *layout))
     folder = toolchain.objects(name)
     write_grammar(folder / "vgt_grammar.h")
+    write_driver(folder / "vgt_driver.h")
     includes = [*INCLUDES, folder, HERE / "c"]
     executor = [*sorted((ROOT / "daemon/executor").glob("*.c")), *sorted(GEN.glob("vgx_*.c"))]
     others = [*sorted((ROOT / "daemon/vgpusim/device").glob("*.c")), ROOT / "tests/vgpusim/device/vgt_kernels.c"]
@@ -256,16 +271,17 @@ def build(name: str, *, sanitize: str = "", more: tuple[str, ...] = ()) -> Path:
 
 
 WRAPPED = ["malloc", "calloc", "realloc", "mmap", "memfd_create", "pthread_create", "sendmsg", "fallocate", "mprotect"]
-
+FAILING = [*WRAPPED, "driver"]  # the last: all functions of the driver's table together
 
 FAULTS = ("-DVGT_FAULTS", *(f"-Wl,--wrap={name}" for name in WRAPPED))
 
 
 def faults(streams: int, most: int = 1 << 20) -> int:
-    """In `streams` streams of records, make each call to a function of WRAPPED fail, one at a time, each in a session
+    """In `streams` streams of records, make each call to a function of FAILING fail, one at a time, each in a session
     of its own; at most about `most` calls of each function, spread over the stream.
 
-    Returns how many calls failed. Raises RuntimeError, with the command to repeat it, when a session's process fails.
+    Returns how many calls failed. Raises RuntimeError, with the command to repeat it, when a session's process fails,
+    when the executor leaves memory that nothing points to, or descriptors that it leaves open only with the fault.
     """
     tried = fail_calls(build("faults", sanitize="address,undefined", more=FAULTS), streams, most)
     print(f"{streams} streams, {tried} calls failed one at a time, no session ended by a signal")
@@ -277,7 +293,7 @@ def fail_calls(program: Path, streams: int, most: int) -> int:
 
     def session(seed: int, fault: str) -> dict[str, int]:
         command = [program, "0", str(seed), str(STEPS), "/dev/null", "--fixed"]
-        environment = os.environ | ASAN | {"VGPU_FAULTS": fault}
+        environment = os.environ | LEAKS | {"VGPU_FAULTS": fault}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"VGPU_FAULTS={fault} {' '.join(map(str, command))}: {done.returncode}\n{done.stderr}")
@@ -287,21 +303,36 @@ def fail_calls(program: Path, streams: int, most: int) -> int:
     tried = 0
     for seed in range(1, streams + 1):
         counts = session(seed, "none:0")
-        for name in WRAPPED:
+        for name in FAILING:
             for number in range(1, counts[name] + 1, 1 + counts[name] // most):
-                session(seed, f"{name}:{number}")
+                found = session(seed, f"{name}:{number}")["descriptors"]
+                if found > counts["descriptors"]:
+                    raise RuntimeError(
+                        f"VGPU_FAULTS={name}:{number}, seed {seed}: {found} descriptors are open at the end"
+                    )
                 tried += 1
     return tried
 
 
-ASAN = {"ASAN_OPTIONS": "detect_leaks=0:handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1:abort_on_error=1"}
+OPTIONS = {
+    "ASAN_OPTIONS": "detect_leaks=0:handle_segv=0:handle_sigbus=0:allow_user_segv_handler=1:abort_on_error=1",
+    "TSAN_OPTIONS": "halt_on_error=1:abort_on_error=1:handle_segv=0:handle_sigbus=0:history_size=4:"
+    f"atexit_sleep_ms=0:suppressions={ROOT}/tests/races/suppressions.txt",
+}
+
+LEAKS = OPTIONS | {
+    "ASAN_OPTIONS": OPTIONS["ASAN_OPTIONS"].replace("detect_leaks=0", "detect_leaks=1"),
+    "LSAN_OPTIONS": f"print_suppressions=0:suppressions={HERE}/leaks.txt",
+}
 
 
 def run(program: Path, seconds: float, seed: int, more: str | None = None) -> tuple[int, dict[str, int]]:
     """Run the program, `more` being a file to replay or --records=N; return its exit status and its counts."""
     crash = program.parent / f"crash-{seed}.bin"
-    command = [program, str(seconds), str(seed), str(STEPS), crash, *([more] if more else [])]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | ASAN, check=False)
+    # ThreadSanitizer's own addresses must be free, which random ones may not leave them.
+    alone = ["setarch", "-R"] if "thread" in program.parent.name else []
+    command = [*alone, program, str(seconds), str(seed), str(STEPS), crash, *([more] if more else [])]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | OPTIONS, check=False)
     words = done.stdout.split()
     print(done.stdout, end="")
     return done.returncode, {key: int(value) for key, value in zip(words[::2], words[1::2], strict=False)}

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EDGES = 1 << 16, KEPT_MAX = 1024, BATCH = 100 };
+enum { EDGES = 1 << 16, KEPT_MAX = 1024, BATCH = 100, DESCRIPTORS_MAX = 1024 };
 
 static struct shared {
   uint8_t hit[EDGES];  /* edges executed by the current session */
@@ -27,7 +27,7 @@ static struct shared {
 } *shared;
 
 /* Called by the compiler's -fsanitize-coverage=trace-pc before each block, in any thread. */
-void __sanitizer_cov_trace_pc(void);
+__attribute__((no_sanitize_thread)) void __sanitizer_cov_trace_pc(void);
 void __sanitizer_cov_trace_pc(void) {
   static _Thread_local uintptr_t before;
   uintptr_t at = (uintptr_t)__builtin_return_address(0);
@@ -83,7 +83,15 @@ static int batch(uint64_t seed, uint32_t steps, double until) {
   return status;
 }
 
-/* Run one session of the input that a seed makes; print how often each function that can be made to fail was called. */
+static int count_descriptors(void) {
+  int count = 0;
+  for (int fd = 0; fd < DESCRIPTORS_MAX; fd++)
+    count += fcntl(fd, F_GETFD) != -1;
+  return count;
+}
+
+/* Run one session of the input that a seed makes; print how many descriptors are open then, and how often each function
+ * that can be made to fail was called. */
 static int fixed(uint64_t seed, uint32_t steps) {
   struct vgt_random random = {seed * 0x9e3779b97f4a7c15ull | 1};
   const char *name;
@@ -91,6 +99,7 @@ static int fixed(uint64_t seed, uint32_t steps) {
   vgt_session_init();
   vgt_make(&random, &shared->current, steps, 0);
   printf("records %llu", (unsigned long long)vgt_session_run(&shared->current));
+  printf(" descriptors %d", count_descriptors());
   for (int i = 0; (count = vgt_faults_count(i, &name)) != UINT64_MAX; i++)
     printf(" %s %llu", name, (unsigned long long)count);
   printf("\n");

@@ -1,6 +1,7 @@
 /* Fault injection: with VGPU_FAULTS=FUNCTION:N the N-th call of one of the functions below fails, as when memory,
- * descriptors or threads have run out. It is linked in by -Wl,--wrap (tests/fuzz/in_process.py), so no shipped library
- * contains it. vgt_faults_count returns how often each function was called. */
+ * descriptors or threads have run out; `driver` stands for all functions of the driver's table (vgt_fuzz_driver.c). It
+ * is linked in by -Wl,--wrap (tests/fuzz/in_process.py), so no shipped library contains it. vgt_faults_count returns
+ * how often each function was called. */
 #define _GNU_SOURCE
 #include "vgt_fuzz_faults.h"
 
@@ -22,9 +23,9 @@ uint64_t vgt_faults_count(int function, const char **name) {
 }
 #else
 
-enum { MALLOC, CALLOC, REALLOC, MMAP, MEMFD, THREAD, SENDMSG, FALLOCATE, MPROTECT, FUNCTIONS };
-static const char *const names[FUNCTIONS] = {"malloc",         "calloc",  "realloc",   "mmap",    "memfd_create",
-                                             "pthread_create", "sendmsg", "fallocate", "mprotect"};
+enum { MALLOC, CALLOC, REALLOC, MMAP, MEMFD, THREAD, SENDMSG, FALLOCATE, MPROTECT, DRIVER, FUNCTIONS };
+static const char *const names[FUNCTIONS] = {"malloc",         "calloc",  "realloc",   "mmap",     "memfd_create",
+                                             "pthread_create", "sendmsg", "fallocate", "mprotect", "driver"};
 static uint64_t counts[FUNCTIONS]; /* atomic */
 static uint64_t failing[FUNCTIONS];
 static bool armed; /* atomic */
@@ -44,6 +45,8 @@ static bool fails(int function) {
   return __atomic_load_n(&armed, __ATOMIC_ACQUIRE) &&
          __atomic_add_fetch(&counts[function], 1, __ATOMIC_RELAXED) == failing[function];
 }
+
+bool vgt_faults_driver_fails(void) { return fails(DRIVER); }
 
 uint64_t vgt_faults_count(int function, const char **name) {
   if (function >= FUNCTIONS)

@@ -9,5 +9,7 @@ void vgt_faults_init(void);
 void vgt_faults_arm(bool now);
 /* The name of function number `function`, and how often it was called; UINT64_MAX: no such function. */
 uint64_t vgt_faults_count(int function, const char **name);
+/* Count a call of the driver's; whether it is the one that fails. Only with VGT_FAULTS. */
+bool vgt_faults_driver_fails(void);
 
 #endif

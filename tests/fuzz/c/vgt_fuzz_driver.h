@@ -1,0 +1,9 @@
+#ifndef VGT_FUZZ_DRIVER_H
+#define VGT_FUZZ_DRIVER_H
+
+#include "vgx_backend.h"
+
+/* The table of a driver that works as `simulator` does, but for the call that shall fail (vgt_fuzz_faults.h). */
+const struct vgx_backend *vgt_driver(const struct vgx_backend *simulator);
+
+#endif
