@@ -19,7 +19,7 @@ from tests.pypi import environment, packages
 Run = Callable[..., CompletedProcess[str]]
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
-OURS = ("--cudart", "ours")
+OURS = ("--cudart", "vgpu")
 GPT4ALL_GPUS = "from gpt4all import GPT4All; print('gpus', GPT4All.list_gpus())"
 
 pytestmark = [pytest.mark.client, pytest.mark.timeout(700)]

@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 from tests.programs.toolchain import SHARED, cuda13
 
 Run = Callable[..., CompletedProcess[str]]
-OURS = ("--cudart", "ours")
+OURS = ("--cudart", "vgpu")
 LINE = re.compile(r"^vgpu\[\d+\]: \S+ may call what libcudart\.so\.13 of vgpu does not .*: (.*)$", re.MULTILINE)
 
 

@@ -14,7 +14,7 @@ from tests.programs.test_programs import SIZES, assert_ok
 from tests.programs.toolchain import PER_THREAD, SHARED, Flavour, cuda13
 
 Run = Callable[..., CompletedProcess[str]]
-OURS = ("--cudart", "ours")
+OURS = ("--cudart", "vgpu")
 PER_THREAD_SHARED = Flavour("per-thread-shared", (*PER_THREAD.options, "-cudart", "shared"))
 NO_BODY = {"graph_memory", "textures"}  # these call functions that vgpu's runtime lacks (docs/cudart.md)
 NAMES = [name for name in [*SIZES, "errors", "properties", "kernel_printf"] if name not in NO_BODY]
@@ -71,7 +71,7 @@ def test_L04_preloaded(vgpu_run: Run) -> None:
     toolchain = cuda13()
     library = BY_NUMBER[13].ours
     env = {**preload(library), "LD_LIBRARY_PATH": str(toolchain.library_folder())}
-    assert_ok(vgpu_run([toolchain.build("symbols", SHARED)], env=env, options=("--cudart", "theirs")), "symbols")
+    assert_ok(vgpu_run([toolchain.build("symbols", SHARED)], env=env, options=("--cudart", "program")), "symbols")
 
 
 @pytest.mark.parametrize("mode", ["by path", "by name", "preloaded"])
@@ -79,7 +79,7 @@ def test_L04_preloaded(vgpu_run: Run) -> None:
 def test_L04_L05_one_runtime_and_one_driver_however_loaded(vgpu_run: Run, major: Major, mode: str) -> None:
     name = str(major.ours) if mode == "by path" else major.soname
     env = preload(major.ours) if mode == "preloaded" else {}
-    options = OURS if mode == "by name" else ("--cudart", "theirs")
+    options = OURS if mode == "by name" else ("--cudart", "program")
     result = vgpu_run([sys.executable, "-c", FIRST_CALLS, name], env=env, options=options)
     assert result.returncode == 0, result.stderr
     files = [Path(line) for line in result.stdout.split()]

@@ -128,14 +128,16 @@ def which(vgpu_run: Run, *options: str) -> tuple[str, str]:
     return result.stdout.strip(), result.stderr
 
 
-def test_run_gives_ours_and_says_so(vgpu_run: Run) -> None:
-    file, said = which(vgpu_run, "--cudart", "ours")
+@pytest.mark.parametrize("name", ["vgpu", "ours"])  # `ours`: the former name
+def test_run_gives_vgpus_and_says_so(vgpu_run: Run, name: str) -> None:
+    file, said = which(vgpu_run, "--cudart", name)
     assert file == str(LIBRARIES / "cudart/12/libcudart.so.12")
     assert "libcudart.so.12 is vgpu's" in said
 
 
-def test_run_gives_none_of_ours_if_told_so(vgpu_run: Run) -> None:
-    file, said = which(vgpu_run, "--cudart", "theirs")
+@pytest.mark.parametrize("name", ["program", "theirs"])  # `theirs`: the former name
+def test_run_gives_none_of_vgpus_if_told_so(vgpu_run: Run, name: str) -> None:
+    file, said = which(vgpu_run, "--cudart", name)
     assert not file.startswith(str(LIBRARIES))
     assert "libcudart.so.12 is not given by vgpu" in said
 

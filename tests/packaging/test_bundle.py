@@ -98,7 +98,7 @@ def test_the_daemon_reads_its_configuration(run: Run) -> None:
 def test_a_program_gets_the_environment_of_its_user(run: Run) -> None:
     """Nothing of the bundle's own Python may reach it; nothing of the user's Python may reach the bundle's."""
     given = {"PATH": os.defpath, "LD_LIBRARY_PATH": "/opt/mine", "PYTHONHOME": "/nowhere", "PYTHONPATH": "/elsewhere"}
-    result = run("bin/vgpu", "run", "--cudart", "theirs", "--no-cupti", "--", "/usr/bin/env", **given)
+    result = run("bin/vgpu", "run", "--cudart", "program", "--no-cupti", "--", "/usr/bin/env", **given)
     assert result.returncode == 0, result.stderr
     seen = dict(line.split("=", 1) for line in result.stdout.splitlines())
     library_path = seen.pop("LD_LIBRARY_PATH").split(":")

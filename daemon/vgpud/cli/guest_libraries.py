@@ -34,7 +34,7 @@ class Libraries:
     Args:
         folder: Holds libcuda.so.1, and the folders of the other libraries.
         preload: Preload libcuda; None: only if an RPATH leads to another libcuda.
-        cudart: Whose libcudart: "auto", "ours", "theirs", as `vgpu run --cudart` has them.
+        cudart: Whose libcudart: "auto", "vgpu", "program", as `vgpu run --cudart` has them.
         cupti: Use vgpu's libcupti in place of NVIDIA's.
         torch: Put vgpu-torch on PYTHONPATH.
         verbose: Print which libraries and variables are set, and why.
@@ -113,13 +113,13 @@ def _give_runtime(environment: dict[str, str], program: str, libraries: Librarie
     """Put vgpu's runtime libraries on the program's path if it finds none; print which are used if verbose."""
     choice, folder = libraries.cudart, libraries.folder / FOLDER
     theirs = find_runtimes(program, os.environ) if choice == "auto" else dict.fromkeys(FOLDERS)
-    wanted = [] if choice == "theirs" else [soname for soname, found in theirs.items() if found is None]
+    wanted = [] if choice == "program" else [soname for soname, found in theirs.items() if found is None]
     ours = {soname: folder / FOLDERS[soname] for soname in wanted if (folder / FOLDERS[soname] / soname).exists()}
-    if choice == "ours" and len(ours) < len(wanted):
+    if choice == "vgpu" and len(ours) < len(wanted):
         fail(f"{folder} lacks a libcudart: build it with `make shim`", ExitStatus.SOFTWARE)
     if ours:
         entries = [*map(str, ours.values()), environment["LD_LIBRARY_PATH"]]
-        environment["LD_LIBRARY_PATH"] = ":".join(entries if choice == "ours" else [entries[-1], *entries[:-1]])
+        environment["LD_LIBRARY_PATH"] = ":".join(entries if choice == "vgpu" else [entries[-1], *entries[:-1]])
     if _says(environment, libraries):
         for soname, found in theirs.items():
             where = f"vgpu's, in {ours[soname]}" if soname in ours else found or "not given by vgpu"

@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 import click
 from vgpu_guest.libraries import LIBRARIES
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
     from ..endpoint import Endpoint
 
+    _Choice = click.Choice[str]
+else:  # Debian's click has no type parameters yet
+    _Choice = click.Choice
+
 DEFAULT_GPU = "forward"  # the profile on which CuPy's and JAX's libraries run unchanged: docs/simulator.md
 _KILL_AFTER_S = 5.0
 _CONNECT_TIMEOUT_S = 2.0
@@ -40,6 +44,16 @@ _FORWARDED = (
     signal.SIGUSR2,
     signal.SIGWINCH,
 )
+
+
+class _Cudart(_Choice):
+    """A choice that also accepts the values' former names."""
+
+    _FORMER: ClassVar = {"ours": "vgpu", "theirs": "program"}
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """click's hook."""
+        return super().convert(self._FORMER.get(value, value), param, ctx)
 
 
 class _RunCommand(click.Command):
@@ -70,7 +84,7 @@ class _RunCommand(click.Command):
 @click.option("--preload/--no-preload", default=None, help="Preload libcuda.so.1 (default: when an RPATH would win).")
 @click.option(
     "--cudart",
-    type=click.Choice(["auto", "ours", "theirs"]),
+    type=_Cudart(["auto", "vgpu", "program"]),
     default="auto",
     help="Whose libcudart: NVIDIA's where the program finds it, else vgpu's (auto); vgpu's; NVIDIA's or none.",
 )
