@@ -60,7 +60,7 @@ static CUresult check(const CUDA_LAUNCH_PARAMS *list, unsigned at) {
   if (memcmp(&l->gridDimX, &list->gridDimX, 7 * sizeof l->gridDimX))
     return CUDA_ERROR_INVALID_VALUE;
   const struct vgs_stream *stream = vgs_object_find(VGW_KIND_STREAM, l->hStream);
-  if (!stream) /* the default streams neither, as an H200 answers */
+  if (!stream) /* an H200 refuses the default streams, too */
     return CUDA_ERROR_INVALID_HANDLE;
   for (unsigned i = 0; i < at; i++) {
     const struct vgs_stream *other = vgs_object_find(VGW_KIND_STREAM, list[i].hStream);

@@ -22,7 +22,7 @@ struct vgs_context {
   CUdevice device;
   const int32_t *attributes; /* of the device */
   bool primary;
-  int active;           /* atomic; a primary context keeps its handle while it is not */
+  int active;           /* atomic; a primary context that is not active keeps its handle */
   uint32_t wire_id;     /* its id on the wire; a primary context gets a new one when it is retained again */
   uint32_t profiled_id; /* atomic; the wire_id that was last reported to a profiler */
   uint32_t flags;
@@ -63,7 +63,7 @@ struct vgs_event {
   int recorded;             /* atomic */
   _Atomic uint64_t capture; /* of the stream it was last recorded in */
   _Atomic uint32_t stream;  /* id of that stream */
-  uint64_t entry;           /* atomic; that stream's last touch then (vgs_order.h), 0 if it is not known */
+  uint64_t entry;           /* atomic; that stream's entry when the event was recorded (vgs_order.h), 0: unknown */
 };
 
 /* An interprocess event: the worker has its state. */

@@ -72,7 +72,7 @@ static void add_live(const struct allocation *made) {
   pthread_mutex_unlock(&vgs_cupti_lock);
 }
 
-/* Move those back that had to go past the place that has become free. */
+/* An entry has been removed: move back the later entries that collided with it. */
 static void close_gap_locked(size_t gap) {
   for (size_t at = (gap + 1) % live_capacity; live[at].facts.base; at = (at + 1) % live_capacity) {
     size_t home = home_of(live[at].facts.base);

@@ -219,7 +219,7 @@ class Runs:
 
 
 def examine(runs: Runs, report: Report, work: str, simulated: bool) -> None:
-    """Run one work on all sides and report the differences."""
+    """Run one program on all sides and report the differences."""
     from tests.chrome_trace import problems
     from tests.gpu.profiled import REPEATS
 

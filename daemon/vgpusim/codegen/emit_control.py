@@ -103,7 +103,7 @@ class WarpFunction:
         ]
         clear = [f"  store {kind} 0, ptr {slot}" for slot, kind in masks.items()]
         counters = [f"  store i32 0, ptr {slot}" for slot in ("%spin", "%waited") if slot in kinds]
-        # Masks in the frame are as the warp left them; others are new at each call.
+        # Masks that lie in the frame keep their values from one call of the function to the next; others begin at 0.
         each_call, first_call = ([], clear) if "%m0" in own else (clear, [])
         resumes = " ".join(f"i32 {n + 1}, label %resume{i}" for n, i in enumerate(self.barriers))
         begin = [f"  switch i32 %state, label %start [ {resumes} ]", "start:"]

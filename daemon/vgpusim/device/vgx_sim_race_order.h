@@ -114,7 +114,7 @@ uint32_t vgx_sim_race_last_epoch(void);
 void vgx_sim_race_clear_epochs(void);
 /* A number for a site, never 0; 0: there are too many. */
 uint32_t vgx_sim_race_site_number(const struct vgx_sim_site *site);
-/* If many have numbers: no access of theirs may be noted any more. */
+/* Forget all sites if half the numbers are used. The caller has dropped all notes of accesses, which name sites. */
 void vgx_sim_race_clear_sites(void);
 /* Accesses have times: those before a fence are not later than it, those after it are later. */
 void vgx_sim_race_fence(const struct vgx_sim_races *r);

@@ -70,7 +70,7 @@ struct vgx_sim_sync_point {
 struct vgx_sim_placed {
   uint64_t address, nbytes;   /* what the program has asked for */
   uint64_t pages, pages_end;  /* what is accessible */
-  const uint64_t *generation; /* atomic; changes when this may be out of date; NULL: that can be at any time */
+  const uint64_t *generation; /* atomic; a change says: look it up again; NULL: look it up at each access */
 };
 
 /* The first wrong access, for the driver's own message. */

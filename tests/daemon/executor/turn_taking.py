@@ -85,9 +85,9 @@ class Tenant:
     card: Card
     seat: Seat
     row: int
-    work: list[tuple[int, int]] = field(default_factory=list)  # end and length of each kernel on the card
-    done_ns: int = 0  # of kernels that were submitted, all together
-    idle_ns: int = 0  # when kernels were last seen to be done
+    work: list[tuple[int, int]] = field(default_factory=list)  # of each submitted kernel: its end and length
+    done_ns: int = 0  # the length of all kernels together
+    idle_ns: int = 0  # when it was last seen that no kernel runs
     is_watched: bool = False
 
     def submit(self, kernel_ns: int) -> Step:
