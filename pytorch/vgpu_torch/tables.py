@@ -103,7 +103,10 @@ class Tables:
             return Rules(generic, f"wrapper_{key}_{short}", short, 0, hidden, *alert)
         rule, method, kernel, dtypes = row
         mask = 0
-        for number in dtypes.split(",") if dtypes != "-" and key == "CUDA" and self._refuse_dtypes else []:
+        asked = self._refuse_dtypes and (
+            key == "CUDA" or name.startswith("aten::sparse_")
+        )  # other kernels: as the CPU's
+        for number in dtypes.split(",") if dtypes != "-" and asked else []:
             mask |= 1 << int(number)
         called = short if kernel == "-" else kernel
         return Rules(DeviceRule[rule], f"wrapper_{key}_{method}", called, mask, hidden, *alert)

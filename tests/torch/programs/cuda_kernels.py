@@ -3,6 +3,8 @@
 import torch
 from cases import case, main, message
 
+BEFORE_2_14 = torch.torch_version.TorchVersion(torch.__version__) < (2, 14)
+
 
 def softmax_with_gradient(x, function, dtype):
     x = x.detach().requires_grad_()
@@ -34,9 +36,10 @@ def ldexp_by_integers():
         expected = torch.ldexp(x.to(dtype), exponent)
         assert torch.equal(torch.ldexp(x.to(dtype).cuda(), exponent.cuda()).cpu(), expected)
         assert torch.equal(x.to(dtype).cuda().ldexp_(exponent.cuda()).cpu(), expected)
-    leaf = x.cuda().requires_grad_()
-    torch.ldexp(leaf, exponent.cuda()).sum().backward()
-    assert torch.equal(leaf.grad.cpu(), torch.ldexp(torch.ones(4), exponent))
+    leaves = [t.requires_grad_() for t in (x.clone(), x.cuda())]
+    for leaf in leaves:
+        torch.ldexp(leaf, exponent.to(leaf.device)).sum().backward()
+    assert torch.equal(leaves[0].grad, leaves[1].grad.cpu())  # 0 for the exponent -2 before torch 2.14
     assert "on the same device" in message(RuntimeError, torch.ldexp, x.cuda(), exponent)
 
 
@@ -47,7 +50,7 @@ def transforms_of_half_precision():
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         narrow = {torch.float16: torch.complex32, torch.float64: torch.complex128}.get(dtype, torch.complex64)
         given = x.to(dtype)
-        if dtype == torch.bfloat16 and torch.torch_version.TorchVersion(torch.__version__) < (2, 14):
+        if dtype == torch.bfloat16 and BEFORE_2_14:
             said = message(RuntimeError, torch.stft, given.cuda(), 8, window=given[0].cuda(), return_complex=True)
             assert said == "cuFFT doesn't support tensor of type: BFloat16"
             continue
@@ -70,6 +73,18 @@ def sums_of_complex_half_precision():
     for found, dtype in ((torch.nansum(x), torch.complex32), (torch.nansum(x, dtype=torch.complex64), torch.complex64)):
         assert found.dtype == dtype
         assert found.item() == 4 + 1j
+
+
+@case
+def sampled_products_of_half_precision():
+    """cuSPARSE's; torch refuses them before 2.14."""
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        pattern, x = torch.eye(3).to_sparse_csr().to(dtype).cuda(), torch.ones(3, 3, device="cuda", dtype=dtype)
+        if BEFORE_2_14 and dtype != torch.float32:
+            said = message(NotImplementedError, torch.sparse.sampled_addmm, pattern, x, x)
+            assert said.startswith('"sampled_addmm_out_sparse_csr" not implemented for')
+            continue
+        assert torch.sparse.sampled_addmm(pattern, x, x).values().tolist() == [4.0, 4.0, 4.0]
 
 
 @case
