@@ -16,3 +16,12 @@ JAX = (
     "numpy",
 )
 TRITON = ("triton==3.8.*", "numpy")  # Triton launches kernels without torch
+# Without nvJitLink, so that PTX reaches the driver's linker.
+NUMBA = (
+    "numba-cuda==0.30.*",
+    "cuda-bindings==13.*",
+    "numpy",
+    "nvidia-cuda-nvrtc==13.0.*",
+    "nvidia-nvvm==13.0.*",
+    "nvidia-cuda-runtime==13.0.*",
+)

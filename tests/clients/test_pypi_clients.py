@@ -6,6 +6,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from tests.clients.requirements import NUMBA
 from tests.pypi import SITE, environment
 
 Run = Callable[..., CompletedProcess[str]]
@@ -15,15 +16,7 @@ NVRTC = "nvidia-cuda-nvrtc==13.0.*"
 REQUIREMENTS = {
     "tinygrad": ("tinygrad==0.14.*", "numpy", NVRTC),
     "cuda_core": ("cuda-core==1.*", "cuda-bindings==13.*", "numpy", NVRTC),
-    # Without nvJitLink, so that PTX reaches the driver's linker.
-    "numba": (
-        "numba-cuda==0.30.*",
-        "cuda-bindings==13.*",
-        "numpy",
-        NVRTC,
-        "nvidia-nvvm==13.0.*",
-        "nvidia-cuda-runtime==13.0.*",
-    ),
+    "numba": NUMBA,
     "taichi": ("taichi==1.7.*", "numpy"),
 }
 

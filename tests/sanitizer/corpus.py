@@ -1,8 +1,10 @@
-"""Check the sanitizer against planted faults: `python -m tests.sanitizer.corpus [NAME...]` prints, for each tool, the
-faults found, the faults missed, the false reports, and the seconds that the runs took."""
+"""Check the sanitizer against planted faults, which nvcc, numba and Triton compile: `python -m tests.sanitizer.corpus
+[NAME...]` prints, for each compiler and tool, the faults found, the faults missed, the false reports, and the seconds
+that the runs took."""
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -15,10 +17,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "daemon")]
 
+from vgpud.cli.guest_libraries import Libraries, give_libraries  # noqa: E402
 from vgpud.cli.private_daemon import PrivateDaemon  # noqa: E402
 from vgpud.cli.sanitizer_report import read_reports  # noqa: E402
 
+from tests.clients.requirements import NUMBA, TRITON  # noqa: E402
 from tests.programs.toolchain import Flavour, cuda13  # noqa: E402
+from tests.pypi import environment  # noqa: E402
 
 GPU = "a100"
 PTX_80 = Flavour("ptx80", ("-gencode", "arch=compute_80,code=compute_80"))  # compute_80 has asynchronous copies
@@ -26,6 +31,8 @@ TOOLS = {"memcheck": ["memcheck"], "leakcheck": ["memcheck", "leakcheck"]} | {
     tool: [tool] for tool in ("initcheck", "racecheck", "synccheck")
 }
 _TIMEOUT_S = 120.0
+COMPILERS = {"numba": NUMBA, "triton": TRITON}
+Program = tuple[str | Path, ...]
 
 
 @dataclass
@@ -34,7 +41,7 @@ class Case:
 
     name: str
     tool: str
-    kind: str
+    kind: str = ""
 
 
 @dataclass
@@ -57,13 +64,28 @@ def build() -> Path:
     return program
 
 
-def cases(program: Path) -> list[Case]:
+def compiled_by(name: str) -> Program:
+    """The program with the cases that numba or Triton compiles."""
+    python = environment(*COMPILERS[name]) / "bin/python"
+    return (python, ROOT / f"tests/sanitizer/faults_{name}.py")
+
+
+def cases(program: Program) -> list[Case]:
     """List the cases that the program contains."""
-    listed = subprocess.run([program], capture_output=True, text=True, check=True, timeout=_TIMEOUT_S).stdout
+    listed = subprocess.run([*program], capture_output=True, text=True, check=True, timeout=_TIMEOUT_S).stdout
     return [Case(*line.split()) for line in listed.splitlines()]
 
 
-def check(tool: str, chosen: Sequence[Case], program: Path) -> tuple[Result, float]:
+@functools.cache
+def variables(program: Program) -> dict[str, str]:
+    """What `vgpu run` sets for the program, but for the endpoint: of another daemon, as choosing opens a session."""
+    env = {**os.environ, "TRITON_CACHE_DIR": str(ROOT / "build/sanitizer/triton")}
+    with PrivateDaemon(GPU) as private:
+        give_libraries(env, str(program[0]), private.endpoint, Libraries())
+    return env
+
+
+def check(tool: str, chosen: Sequence[Case], program: Program) -> tuple[Result, float]:
     """Run the cases under a tool, one client after another. Returns the outcome and the duration in seconds."""
     result = Result()
     with tempfile.TemporaryDirectory(prefix="vgpu-corpus-") as folder:
@@ -71,13 +93,10 @@ def check(tool: str, chosen: Sequence[Case], program: Path) -> tuple[Result, flo
         limits = "[limits]\nworker_exit_timeout_s = 60\ndrain_timeout_s = 60\n"
         config.write_text(f"sanitize = {TOOLS[tool]}\n[log]\nlines_per_session_s = 1000\n{limits}")
         with PrivateDaemon(GPU, config=config, log=log) as private:
-            library = str(ROOT / "build/guest")
-            environment = {**os.environ, "VGPU_ENDPOINT": str(private.endpoint), "LD_LIBRARY_PATH": library}
+            env = {**variables(program), "VGPU_ENDPOINT": str(private.endpoint)}
             begin = time.monotonic()
             for case in chosen:
-                subprocess.run(
-                    [program, case.name], env=environment, capture_output=True, timeout=_TIMEOUT_S, check=True
-                )
+                subprocess.run([*program, case.name], env=env, capture_output=True, timeout=_TIMEOUT_S, check=True)
             wall_s = time.monotonic() - begin
             private.drain(60)
         reports, _, _ = read_reports(log.read_text(errors="replace").splitlines())  # each run is a session
@@ -91,14 +110,22 @@ def check(tool: str, chosen: Sequence[Case], program: Path) -> tuple[Result, flo
 
 
 def main() -> None:
-    """Print the table."""
-    program = build()
+    """Print a table for each compiler."""
     names = sys.argv[1:]
-    everything = [case for case in cases(program) if not names or case.name in names]
+    for compiler in ("nvcc", *COMPILERS):
+        program: Program = (build(),) if compiler == "nvcc" else compiled_by(compiler)
+        everything = [case for case in cases(program) if not names or case.name in names or compiler in names]
+        if everything:
+            table(compiler, program, everything)
+
+
+def table(compiler: str, program: Program, everything: Sequence[Case]) -> None:
     right = [case for case in everything if case.tool == "none"]
-    print(f"{'tool':<12}{'faults':>8}{'found':>8}{'missed':>8}{'right':>8}{'false':>8}{'time':>10}")
+    print(f"{compiler:<12}{'faults':>8}{'found':>8}{'missed':>8}{'right':>8}{'false':>8}{'time':>10}")
     for tool in TOOLS:
         wrong = [case for case in everything if case.tool == tool]
+        if tool == "leakcheck" and not wrong:
+            continue
         result, wall_s = check(tool, [*wrong, *(right if tool != "leakcheck" else [])], program)  # most of these leak
         found = len(wrong) - len(result.missed)
         print(

@@ -40,8 +40,21 @@ def program() -> Path:
 @pytest.mark.parametrize("tool", SOME)
 def test_planted_faults(program: Path, tool: str) -> None:
     """Each fault is reported by its tool; correct code is not reported (issue 16)."""
-    chosen = [case for case in corpus.cases(program) if case.name in SOME[tool]]
+    chosen = [case for case in corpus.cases((program,)) if case.name in SOME[tool]]
     assert len(chosen) == len(SOME[tool])
+    result, _ = corpus.check(tool, chosen, (program,))
+    assert (result.missed, result.false) == ([], [])
+
+
+@pytest.mark.ecosystem
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("compiler", corpus.COMPILERS)
+@pytest.mark.parametrize("tool", sorted(set(corpus.TOOLS) - {"leakcheck"}))
+def test_planted_faults_of_other_compilers(compiler: str, tool: str) -> None:
+    """The same for every kernel that numba and Triton compile."""
+    program = corpus.compiled_by(compiler)
+    chosen = [case for case in corpus.cases(program) if case.tool in (tool, "none")]
+    assert len(chosen) > 3
     result, _ = corpus.check(tool, chosen, program)
     assert (result.missed, result.false) == ([], [])
 
