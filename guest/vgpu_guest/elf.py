@@ -54,6 +54,14 @@ def read_header(data: Data) -> Header:
     )  # fmt: skip
 
 
+def first_address(data: Data) -> int:
+    """The address, as the file has it, of the page where the file's memory begins. Raises ElfError or struct.error."""
+    header = read_header(data)
+    at = [header.programs + index * header.program_nbytes for index in range(header.program_count)]
+    programs = [struct.unpack_from("<IIQQ", data, start) for start in at]
+    return min((address for kind, _, _, address in programs if kind == _PT_LOAD), default=0) & ~4095
+
+
 @dataclass(frozen=True, slots=True)
 class Dynamic:
     """The dynamic section's strings. `rpath` is empty if there is a `runpath`, since the loader then ignores it

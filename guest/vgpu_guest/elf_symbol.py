@@ -6,18 +6,19 @@ They are found by the section table, which stripped libraries keep. Offsets come
 
 from __future__ import annotations
 
+import bisect
 import mmap
 import os
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from .elf import Data, ElfError
+from .elf import Data, ElfError, first_address
 from .elf_section import DYNSYM, SYMTAB, Section, read_sections
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
 _T = TypeVar("_T")
@@ -58,6 +59,12 @@ def read_called(path: Path, pattern: re.Pattern[str]) -> frozenset[str] | None:
         ElfError or OSError.
     """
     return _read(path, lambda reader: reader.called(pattern))
+
+
+def read_functions(path: Path, offsets: Collection[int]) -> dict[int, str]:
+    """The functions that lie at these distances from the file's first byte in memory; none where no function does.
+    Raises ElfError or OSError."""
+    return _read(path, lambda reader: reader.functions(offsets))
 
 
 def read_undefined(data: bytes) -> list[str]:
@@ -116,6 +123,19 @@ class _Reader:
                 if pattern.match(name):
                     names[other & 3].add(name)
         return frozenset(names[_STV_DEFAULT]) if names[_STV_HIDDEN] else None
+
+    def functions(self, offsets: Collection[int]) -> dict[int, str]:
+        begin = first_address(self.data)
+        ordered = sorted(offsets)
+        found: dict[int, str] = {}
+        for table in (self._first(SYMTAB), self._first(DYNSYM)):
+            strings = self._linked(table) if table else None
+            for _, (name_at, info, _other, section, value, nbytes) in self._entries(table) if table else ():
+                if info & 15 == _STT_FUNC and section and nbytes and strings:
+                    first = bisect.bisect_left(ordered, value - begin)
+                    for offset in ordered[first : bisect.bisect_left(ordered, value - begin + nbytes)]:
+                        found.setdefault(offset, self._string(strings, name_at))
+        return found
 
     def undefined(self) -> list[str]:
         found = self._first(SYMTAB)

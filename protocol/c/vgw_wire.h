@@ -21,6 +21,7 @@
 
 /* Request flags. CORRELATED: 8 bytes before the fixed fields are the number of the program's call, for a profiler. */
 enum { VGW_WANT_REPLY = 1, VGW_HAS_FD = 2, VGW_CORRELATED = 4 };
+#define VGW_HOST_STACK (1ull << 63) /* in that number: it is of a host call stack, for the sanitizer's reports */
 enum { VGW_OUTPUT_PENDING = 1, VGW_REASON_PENDING = 2 }; /* reply flags */
 
 /* The client chooses a callback's id. Its flags give the kind: a graph's callback is delivered at each launch; an

@@ -182,7 +182,8 @@ def _observed(exported: str, f: Function, identifier: int) -> tuple[str, str]:
         f"  if (observed) {{\n{fill}"
         f"    call = (struct vgs_api_call){{.domain = VGS_API_DRIVER, .id = {identifier}, "
         f'.name = "{exported}", .params = {"&params" if f.args else "NULL"}, .stream = {stream}, '
-        f".caller = __builtin_return_address(0), .frame = __builtin_dwarf_cfa()}};\n"
+        f".caller = __builtin_return_address(0), .frame = __builtin_dwarf_cfa()"
+        f"{', .stacked = true' if f.stacked else ''}}};\n"
         f"    vgs_profiling_enter(&call);\n  }}\n"
     )
     return begin, "  if (observed) vgs_profiling_leave(&call, result);\n"

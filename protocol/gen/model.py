@@ -182,6 +182,7 @@ class Function:
     worker_after: str = ""  # C statement in the worker, after the driver's function has succeeded
     worker_done: str = ""  # likewise, whatever the driver's function returned
     look_up: bool = False  # runtimes call it hundreds of times: traced only with VGPU_LOG=trace-all
+    stacked: bool = False  # `vgpu sanitize` reports from where the program called it
     observed: bool = True  # a profiler is shown its calls
     simulator: bool = True  # the simulator implements it
     since: int = 0  # first driver version that has it; 0: from the data, or always

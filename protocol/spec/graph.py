@@ -113,6 +113,7 @@ fn(
     # an H200): the program may then change its memory without waiting.
     client_after="if (!captured && hGraphExec_object->works.pageable) result = vgs_wait_stream(hStream_id)",
     submits=True,
+    stacked=True,
     doc="Run a graph in stream order.",
 )
 fn(

@@ -48,6 +48,7 @@ fn(
     ],
     in_place=True,
     submits=True,
+    stacked=True,
     doc="Launch a kernel; kind says whether the object is a function or a kernel.",
 )
 fn(
@@ -71,17 +72,20 @@ fn(
         bytes_in("params", "params_nbytes", cap=PARAMS_CAP),
     ],
     submits=True,
+    stacked=True,
     doc="With launch attributes (CUlaunchAttribute array; events inside are handle ids).",
 )
 fn(
     "cuLaunchCooperativeKernel",
     [ptr("f", "CUfunction"), *GRID, ptr("hStream", "CUstream"), ptr("kernelParams", "void **")],
+    stacked=True,
     doc="cuLaunchKernelEx with the cooperative attribute.",
 )
 fn(
     "cuLaunchCooperativeKernelMultiDevice",
     [ptr("launchParamsList", "CUDA_LAUNCH_PARAMS *"), val("numDevices", U32), val("flags", U32)],
     need=INIT,
+    stacked=True,
     doc="A cooperative launch on each device, which wait for each other as the flags say; grids of several devices "
     "cannot synchronize inside the kernel.",
 )

@@ -15,6 +15,6 @@ fn(
     [FUNCTION, val("offset", I32), ptr("source", "void *"), val("numbytes", U32)],
     doc="Bytes among the parameters.",
 )
-fn("cuLaunch", [ptr("f", "CUfunction")], doc="Launch one block.")
-fn("cuLaunchGrid", GRID, doc="Launch a grid in the default stream.")
-fn("cuLaunchGridAsync", [*GRID, ptr("hStream", "CUstream")], doc="Launch a grid.")
+fn("cuLaunch", [ptr("f", "CUfunction")], stacked=True, doc="Launch one block.")
+fn("cuLaunchGrid", GRID, stacked=True, doc="Launch a grid in the default stream.")
+fn("cuLaunchGridAsync", [*GRID, ptr("hStream", "CUstream")], stacked=True, doc="Launch a grid.")

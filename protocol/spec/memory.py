@@ -42,6 +42,7 @@ fn(
     [out_range("dptr", "bytesize", "DEVICE", GIVEN_BACK), val("bytesize", SIZE, nonzero=True)],
     WAITING,
     unsafe=True,
+    stacked=True,
     doc="Allocate device memory. Waits: the address is the worker's to give.",
 )
 fn(
@@ -55,6 +56,7 @@ fn(
     ],
     WAITING,
     unsafe=True,
+    stacked=True,
     doc="Allocate rows padded for coalesced access.",
 )
 fn(
@@ -64,6 +66,7 @@ fn(
     answers={"!dptr": "CUDA_SUCCESS", "!vgs_range_end(dptr)": "vgs_external_free(dptr)"},
     worker_before="vgx_ipc_freed(s, req->dptr)",
     blocks=True,
+    stacked=True,
     doc="Free device memory.",
 )
 fn(
@@ -130,6 +133,7 @@ fn(
 fn(
     "cuMemAllocManaged",
     [out("dptr", DEVICEPTR), val("bytesize", SIZE), val("flags", U32)],
+    stacked=True,
     doc="Memory that host and device use at one address, where the channel shares memory.",
 )
 LOCATION = struct_value("location", "CUmemLocation")

@@ -39,12 +39,14 @@ fn(
     "cuMemAllocAsync",
     [out_range("dptr", "bytesize", KIND, GIVEN_BACK), val("bytesize", SIZE, nonzero=True), STREAM_ARG],
     WAITING,
+    stacked=True,
     doc="Allocate in stream order.",
 )
 fn(
     "cuMemAllocFromPoolAsync",
     [out_range("dptr", "bytesize", KIND, GIVEN_BACK), val("bytesize", SIZE, nonzero=True), POOL, STREAM_ARG],
     WAITING,
+    stacked=True,
     doc="Allocate from a pool in stream order.",
 )
 fn(
@@ -53,6 +55,7 @@ fn(
     QUEUED,
     answers={"!dptr": "CUDA_SUCCESS", "!vgs_range_end(dptr)": INVALID_VALUE},
     worker_before="vgx_ipc_freed(s, req->dptr)",
+    stacked=True,
     doc="Free in stream order.",
 )
 fn(

@@ -25,6 +25,7 @@ struct vgs_api_call {
   /* Of a driver call: where it returns to, and the end of its stack frame, below which the return address lies. */
   const void *caller;
   const char *frame;
+  bool stacked; /* it allocates, frees or launches: vgs_host_stack.h */
   /* The members below belong to the observer. */
   uint32_t correlation; /* 0: not observed */
   uint32_t outer;       /* the thread's correlation before this call */
@@ -101,5 +102,10 @@ const struct vgs_profiling *vgpuProfiling(uint32_t version);
 extern __attribute__((visibility("hidden"))) int vgs_profiling_state; /* atomic; 1: there is an observer */
 void vgs_profiling_enter(struct vgs_api_call *call);
 void vgs_profiling_leave(struct vgs_api_call *call, int result);
+
+/* Set the observer for while no profiler observes. Called once. */
+void vgs_profiling_otherwise(const struct vgs_observer *observer);
+/* As the member `correlate`. */
+void vgs_profiling_correlate(uint64_t correlation);
 
 #endif

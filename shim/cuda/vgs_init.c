@@ -7,6 +7,7 @@
 #include "vgs_copiers.h"
 #include "vgs_device.h"
 #include "vgs_handle.h"
+#include "vgs_host_stack.h"
 #include "vgs_launch.h"
 #include "vgs_log.h"
 #include "vgs_logs.h"
@@ -94,6 +95,7 @@ static CUresult initialize(unsigned int Flags) {
   }
   set_hooks();
   refuse_injection();
+  vgs_host_stack_begin();
   CUresult result = vgs_session_open();
   if (result)
     return result;

@@ -20,7 +20,8 @@
 enum { LEGACY_STREAM_ID = 7, FIRST_STREAM_ID = 12 };
 
 int vgs_profiling_state;
-static const struct vgs_observer *observer; /* atomic */
+static const struct vgs_observer *observer;  /* atomic */
+static const struct vgs_observer *otherwise; /* set once, before calls are observed */
 
 void vgs_profiling_enter(struct vgs_api_call *call) {
   const struct vgs_observer *observing = __atomic_load_n(&observer, __ATOMIC_ACQUIRE);
@@ -38,13 +39,22 @@ void vgs_profiling_leave(struct vgs_api_call *call, int result) {
 }
 
 static bool observe(const struct vgs_observer *wanted, const struct vgs_observer *instead_of) {
+  wanted = wanted ? wanted : otherwise;
+  instead_of = instead_of ? instead_of : otherwise;
   if (!__atomic_compare_exchange_n(&observer, &instead_of, wanted, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
     return false;
   __atomic_store_n(&vgs_profiling_state, wanted != NULL, __ATOMIC_RELEASE);
   return true;
 }
 
-static void correlate(uint64_t correlation) { vgs_thread_correlation = correlation; }
+void vgs_profiling_otherwise(const struct vgs_observer *wanted) {
+  const struct vgs_observer *none = NULL;
+  otherwise = wanted;
+  if (__atomic_compare_exchange_n(&observer, &none, wanted, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+    __atomic_store_n(&vgs_profiling_state, true, __ATOMIC_RELEASE);
+}
+
+void vgs_profiling_correlate(uint64_t correlation) { vgs_thread_correlation = correlation; }
 
 static CUresult ready(void) {
   CUresult result = vgs_life_check();
@@ -197,7 +207,7 @@ EXPORT const struct vgs_profiling *vgpuProfiling(uint32_t version) {
                                              .enter = vgs_profiling_enter,
                                              .leave = vgs_profiling_leave,
                                              .observe = observe,
-                                             .correlate = correlate,
+                                             .correlate = vgs_profiling_correlate,
                                              .measure = measure,
                                              .clock = read_clock,
                                              .take = take,

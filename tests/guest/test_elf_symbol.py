@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vgpu_guest import device_code
 from vgpu_guest.elf import ElfError
-from vgpu_guest.elf_symbol import read_called, read_symbols
+from vgpu_guest.elf_symbol import read_called, read_functions, read_symbols
 
 from tests.conftest import ROOT
 from tests.guest.elf_file import compile_c, compile_library
@@ -68,6 +68,32 @@ def test_what_a_program_calls_of_a_static_library(static: Path, files: Path) -> 
     subprocess.run(["strip", "-o", files / "stripped", static], check=True, timeout=60)
     assert read_called(files / "stripped", re.compile("cuda")) is None
     assert read_called(files / "p", re.compile("cuda")) is None  # no hidden symbols: other linker or shared library
+
+
+@pytest.mark.parametrize("option", ["-pie", "-no-pie"])
+def test_the_function_at_a_distance_from_the_start(files: Path, option: str) -> None:
+    """What dladdr calls the start of a program, for static functions as well; stripped programs name none."""
+    source = """
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <stdio.h>
+        static int alone(void) { return 5; }
+        int main(void) {
+          Dl_info info;
+          dladdr((void *)main, &info);
+          printf("%td %td", (char *)main - (char *)info.dli_fbase, (char *)alone - (char *)info.dli_fbase);
+          return 0;
+        }"""
+    program = compile_c(
+        files / f"at{option}", source, "-O0", option, *(["-fPIE"] if option == "-pie" else ["-fno-pie"])
+    )
+    done = subprocess.run([program], capture_output=True, text=True, check=True, timeout=60)
+    main, alone = map(int, done.stdout.split())
+    assert read_functions(program, {main, main + 4, alone + 1, 1 << 40}) == {
+        main: "main", main + 4: "main", alone + 1: "alone"
+    }  # fmt: skip
+    subprocess.run(["strip", "-o", files / "stripped-too", program], check=True, timeout=60)
+    assert "alone" not in read_functions(files / "stripped-too", {alone}).values()
 
 
 def test_device_code(files: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -84,3 +85,87 @@ def test_what_is_printed(program: Path) -> None:
 def test_without_faults_the_exit_code_is_the_programs(program: Path) -> None:
     done = sanitize(program, "ok-store", "--error-exitcode", "7")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "========= ERROR SUMMARY: 0 errors")
+
+
+def stacks_of(lines: list[str]) -> dict[str, list[str]]:
+    """The frames of the first finding, without their offsets, by the time of the stack."""
+    stacks: dict[str, list[str]] = {}
+    for line in lines:
+        text = line.removeprefix("=========").strip()
+        if found := re.fullmatch(r"Saved host backtrace up to driver entry point at (.*)", text):
+            if found[1] in stacks:
+                break
+            frames = stacks[found[1]] = []
+        elif found := re.fullmatch(r"(?:Host|Python) Frame: (.*)", text):
+            frames.append(re.sub(r" \[0x[0-9a-f]+\]", "", found[1]))
+    return stacks
+
+
+def in_order(frames: list[str], *wanted: str) -> bool:
+    left = iter(frames)
+    return all(frame in left for frame in wanted)
+
+
+def test_call_stacks_on_the_host(program: Path) -> None:
+    """A report has the stacks of the launch, of the allocation and of the free (issue 16). Static functions are named,
+    too."""
+    stacks = stacks_of(sanitize(program, "after-free").stdout.splitlines())
+    assert in_order(stacks["kernel launch time"], "cuLaunchKernel", "cudaLaunchKernel in faults", "main in faults")
+    assert in_order(
+        stacks["allocation time"],
+        "cuMemAlloc_v2",
+        "cudaMalloc in faults",
+        "device(unsigned long, int) in faults",
+        "main in faults",
+    )
+    assert in_order(stacks["the time of the free"], "cuMemFree_v2", "cudaFree in faults", "main in faults")
+    leak = sanitize(program, "leak", "--leak-check", "full").stdout.splitlines()
+    assert in_order(stacks_of(leak)["allocation time"], "cudaMalloc in faults", "main in faults")
+
+
+IN_PYTHON = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+PTX = b'''.version 7.0
+.target sm_80
+.address_size 64
+.visible .entry store(.param .u64 p) {
+.reg .u64 %a;
+ld.param.u64 %a, [p];
+st.global.u32 [%a+64], 1;
+ret;
+}'''
+handle, module, kernel, p = (ctypes.c_void_p() for _ in range(4))
+def check(result):
+    assert result == 0, result
+def allocate():
+    check(cuda.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(64)))
+def launch():
+    arguments = (ctypes.c_void_p * 1)(ctypes.addressof(p))
+    check(cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, arguments, None))
+check(cuda.cuInit(0))
+check(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(handle), 0))
+check(cuda.cuCtxSetCurrent(handle))
+check(cuda.cuModuleLoadData(ctypes.byref(module), PTX))
+check(cuda.cuModuleGetFunction(ctypes.byref(kernel), module, b"store"))
+allocate()
+launch()
+print(cuda.cuCtxSynchronize())
+"""
+
+
+def test_call_stacks_in_python(tmp_path: Path) -> None:
+    """A Python program's stacks have its own lines beside the interpreter's functions."""
+    script = tmp_path / "script.py"
+    script.write_text(IN_PYTHON)
+    done = sanitize(Path(sys.executable), str(script))
+    assert done.stdout.splitlines()[0] == "700", done.stderr
+    lines = [*enumerate(IN_PYTHON.splitlines(), 1)]
+    stacks = stacks_of(done.stdout.splitlines())
+    for time, call, function in (
+        ("kernel launch time", "cuLaunchKernel", "launch"),
+        ("allocation time", "cuMemAlloc_v2", "allocate"),
+    ):
+        inner = next(number for number, line in lines if f"cuda.{call}(" in line)
+        outer = next(number for number, line in lines if line == f"{function}()")
+        assert in_order(stacks[time], call, f"{function} in {script}:{inner}", f"<module> in {script}:{outer}")

@@ -43,13 +43,15 @@ def sanitize(
     """
     tools = [tool, "leakcheck"] if tool == "memcheck" and leak_check == "full" else [tool]
     setting = f"sanitize = [{', '.join(f'{name!r}' for name in tools)}]"
-    watched = run_watched(command, setting, gpus, timeout_s)
+    watched = run_watched(command, setting, gpus, timeout_s, with_stacks=True)
     code, (reports, others, is_cut_short) = watched.code, read_reports(watched.lines)
     for line in others:
         click.echo(line, err=True)
     with ExitStack() as stack:
         to: TextIO = stack.enter_context(log_file.open("w")) if log_file is not None else sys.stdout
-        report = Report(tool, reports, print_limit, is_whole=watched.is_whole and not is_cut_short)
+        report = Report(
+            tool, reports, print_limit, is_whole=watched.is_whole and not is_cut_short, stacks=watched.stacks
+        )
         to.writelines(f"========= {line}".rstrip() + "\n" for line in report.lines())
     if report.error_count and error_exitcode is not None:
         code = error_exitcode

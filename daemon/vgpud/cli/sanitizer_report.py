@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vgpusim import demangle
@@ -14,7 +14,9 @@ from vgpusim import demangle
 from .worker_log import is_of, said, session_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from .host_stack import HostStack
 
 TOOLS = ("memcheck", "initcheck", "racecheck", "synccheck")
 _WORD = "sanitizer"
@@ -63,12 +65,14 @@ class Report:
     Args:
         limit: How many errors are printed; all are counted.
         is_whole: False where the run was cut short, so that reports may be missing.
+        stacks: The host call stacks that reports name by number.
     """
 
     tool: str
     reports: Sequence[dict[str, Any]]
     limit: int
     is_whole: bool = True
+    stacks: Mapping[int, HostStack] = field(default_factory=dict)
 
     @property
     def error_count(self) -> int:
@@ -96,6 +100,7 @@ class Report:
         grouped = self._grouped()
         for report, count in grouped[: self.limit]:
             yield from getattr(self, f"_{report['kind']}")(report, count)
+            yield from self._host_stacks(report)
             yield ""
         if not self.is_whole:
             yield "The run was cut short: some errors may be missing here"
@@ -110,6 +115,16 @@ class Report:
             yield f"ERROR SUMMARY: {self.error_count} errors ({self.limit} printed)"
         else:
             yield f"ERROR SUMMARY: {self.error_count} error{'s' if self.error_count != 1 else ''}"
+
+    def _host_stacks(self, report: dict[str, Any]) -> Iterator[str]:
+        times = {
+            "launched_by": "kernel launch time",
+            "allocated_by": "allocation time",
+            "freed_by": "the time of the free",
+        }
+        for name, time in times.items():
+            if stack := self.stacks.get(report.get(name, 0)):
+                yield from stack.lines(time)
 
     def _by(self, report: dict[str, Any]) -> Iterator[str]:
         yield f"    at {_where(report)}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from . import run as runner
 from .fail import fail
 from .guest_libraries import Libraries, give_libraries
+from .host_stack import VARIABLE, HostStack, read_stacks
 from .private_daemon import PrivateDaemon, PrivateDaemonError
 from .status import ExitStatus
 
@@ -34,18 +35,23 @@ drain_timeout_s = {_LAST_WORDS_S}
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A run: the program's exit code, the lines of vgpud's log, and whether none of its lines are missing."""
+    """A run: the program's exit code, the lines of vgpud's log, and whether none of its lines are missing.
+    `stacks`: the host call stacks that the lines name."""
 
     code: int
     lines: list[str]
     is_whole: bool
+    stacks: dict[int, HostStack]
 
 
-def run_watched(command: Sequence[str], setting: str, gpus: str | None, timeout_s: float | None) -> Watched:
+def run_watched(
+    command: Sequence[str], setting: str, gpus: str | None, timeout_s: float | None, *, with_stacks: bool = False
+) -> Watched:
     """Run a program on simulated devices.
 
     Args:
         setting: The configuration line that selects what workers log.
+        with_stacks: Have the program save the host call stacks of its allocations and launches.
         gpus: Profiles, as `vgpu run --gpu` takes them; None: that command's default.
     """
     libraries = Libraries()
@@ -62,7 +68,11 @@ def run_watched(command: Sequence[str], setting: str, gpus: str | None, timeout_
             fail(str(error), ExitStatus.UNAVAILABLE)
         environment = dict(os.environ)
         give_libraries(environment, command[0], daemon.endpoint, libraries)
+        stacks = Path(folder) / "stacks"
+        stacks.mkdir()
+        if with_stacks:
+            environment[VARIABLE] = str(stacks)
         code = runner.supervise(command, environment, timeout_s)
         has_ended = daemon.drain(_LAST_WORDS_S + 1)
         lines = log.read_text(errors="replace").splitlines()
-        return Watched(code, lines, has_ended and not any(_LOST.search(line) for line in lines))
+        return Watched(code, lines, has_ended and not any(_LOST.search(line) for line in lines), read_stacks(stacks))

@@ -14,6 +14,11 @@ bool vgx_sim_measures(unsigned what);
 void vgx_sim_correlate(uint64_t correlation);
 uint64_t vgx_sim_correlation(void); /* the calling thread's number; 0 while nothing is measured */
 
+/* The host call stack of the call that the calling thread executes (VGW_HOST_STACK); 0: unknown. */
+uint64_t vgx_sim_host_stack(void);
+/* Run an operation whose `host_stack` is set. No lock held. */
+CUresult vgx_sim_run_for_stack(struct vgx_sim_op *op);
+
 /* Run an operation whose `correlation` is set, and put its record. No lock held. */
 CUresult vgx_sim_run_measured(struct vgx_sim_op *op);
 

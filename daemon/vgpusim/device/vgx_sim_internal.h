@@ -122,6 +122,7 @@ struct vgx_sim_op {
   /* For a profiler (vgx_sim_activity.h): describe the operation; NULL: it is not measured. */
   void (*describe)(const struct vgx_sim_op *, struct vgw_activity *, const char **name);
   uint64_t correlation; /* of the call that submitted it; 0: it is not measured */
+  uint64_t host_stack;  /* of that call, for the sanitizer; 0: unknown */
   bool holds_back;      /* what is submitted to non-blocking streams later starts after `record` */
   bool done;
   CUresult result;

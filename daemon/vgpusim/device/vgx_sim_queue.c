@@ -183,7 +183,7 @@ static CUresult perform(CUstream s, struct vgx_sim_op *op) {
   wake_if_ready();
   if (op->run) {
     vgx_sim_unlock();
-    result = op->correlation ? vgx_sim_run_measured(op) : op->run(op);
+    result = op->host_stack ? vgx_sim_run_for_stack(op) : op->correlation ? vgx_sim_run_measured(op) : op->run(op);
     vgx_sim_lock();
   }
   complete_markers(op);
@@ -272,6 +272,7 @@ CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_sub
   }
   op->ticket = ++last_ticket;
   op->correlation = vgx_sim_correlation();
+  op->host_stack = vgx_sim_host_stack();
   op->next = NULL;
   if (stream->flags & CU_STREAM_NON_BLOCKING && ctx->copied && !ctx->copied->done) {
     op->after = ctx->copied;

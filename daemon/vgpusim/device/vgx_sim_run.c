@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "vgx_sim_abi.h"
+#include "vgx_sim_activity.h"
 #include "vgx_sim_child.h"
 #include "vgx_sim_count.h"
 #include "vgx_sim_function.h"
@@ -248,6 +249,7 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
     vgx_sim_count_begin(&counted, &job, l->function->name);
   if (tools) {
     vgx_sim_watch_begin(&watch, tools, l->function->name, &job.launch, l->together);
+    watch.launched_by = vgx_sim_host_stack();
     watch.look = vgx_sim_look;
     watch.log = vgx_sim_log;
     watch.pages = again != NULL;

@@ -199,8 +199,8 @@ static bool is_inside(const struct vgx_sim_watch *watch, const struct vgx_sim_th
       address < last->range.address || address - last->range.address >= last->range.nbytes) {
     if (!watch->look(address, &a))
       return false;
-    last->range = watch->pages ? (struct vgx_sim_range){a.pages, a.pages_end - a.pages}
-                               : (struct vgx_sim_range){a.address, a.nbytes};
+    last->range = watch->pages ? (struct vgx_sim_range){.address = a.pages, .nbytes = a.pages_end - a.pages}
+                               : (struct vgx_sim_range){.address = a.address, .nbytes = a.nbytes};
     last->generation = a.generation;
     last->seen = a.generation ? __atomic_load_n(a.generation, __ATOMIC_ACQUIRE) : 0;
   }
@@ -215,9 +215,12 @@ static void put_where(const struct vgx_sim_watch *watch, struct vgx_sim_report *
   if (vgx_sim_find_freed(address, &gone) && !(near && address >= a.address && address - a.address < a.nbytes)) {
     vgx_sim_report_number(r, "freed", gone.address);
     vgx_sim_report_number(r, "freed_nbytes", gone.nbytes);
+    vgx_sim_report_stack(r, "allocated_by", gone.allocated_by);
+    vgx_sim_report_stack(r, "freed_by", gone.freed_by);
   } else if (near) {
     vgx_sim_report_number(r, "allocation", a.address);
     vgx_sim_report_number(r, "allocation_nbytes", a.nbytes);
+    vgx_sim_report_stack(r, "allocated_by", vgx_sim_watch_allocated_by(a.address));
   }
 }
 
@@ -555,6 +558,7 @@ void vgx_sim_watch_leaks(void (*log)(const char *format, ...)) {
     vgx_sim_report_begin(&r, "leak", NULL);
     vgx_sim_report_number(&r, "address", leaked.address);
     vgx_sim_report_number(&r, "nbytes", leaked.nbytes);
+    vgx_sim_report_stack(&r, "allocated_by", leaked.allocated_by);
     vgx_sim_report_end(&r, log);
   }
   if (vgx_sim_report_suppressed()) {

@@ -92,6 +92,7 @@ struct vgx_sim_watch {
   bool resident;
   bool pages; /* only accesses to inaccessible pages are wrong: used to find what faulted in a plain run */
   uint32_t error_count;
+  uint64_t launched_by;           /* host call stack; 0: unknown */
   uint64_t lease;                 /* on the state about memory: vgx_sim_watch.c */
   struct vgx_sim_cta_watch *ctas; /* of a resident launch, by number; else one, for the CTA that runs */
   struct vgx_sim_finding finding;

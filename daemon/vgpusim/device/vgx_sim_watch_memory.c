@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "vgx_sim_activity.h"
 #include "vgx_sim_defined.h"
 #include "vgx_sim_watch_memory.h"
 
@@ -31,7 +32,7 @@ void vgx_sim_watch_allocated(uint64_t address, uint64_t nbytes) {
     }
   }
   if (count < room)
-    live[count++] = (struct vgx_sim_range){address, nbytes};
+    live[count++] = (struct vgx_sim_range){.address = address, .nbytes = nbytes, .allocated_by = vgx_sim_host_stack()};
   pthread_mutex_unlock(&lock);
 }
 
@@ -41,6 +42,7 @@ void vgx_sim_watch_freed(uint64_t address) {
   pthread_mutex_lock(&lock);
   for (uint64_t i = count; i-- > 0;)
     if (live[i].address == address) {
+      live[i].freed_by = vgx_sim_host_stack();
       freed[freed_next++ % FREED_MAX] = live[i];
       live[i] = live[--count];
       break;
@@ -59,6 +61,15 @@ bool vgx_sim_find_freed(uint64_t address, struct vgx_sim_range *found) {
   }
   pthread_mutex_unlock(&lock);
   return hit;
+}
+
+uint64_t vgx_sim_watch_allocated_by(uint64_t address) {
+  uint64_t by = 0;
+  pthread_mutex_lock(&lock);
+  for (uint64_t i = count; i-- > 0 && !by;)
+    by = live[i].address == address ? live[i].allocated_by : 0;
+  pthread_mutex_unlock(&lock);
+  return by;
 }
 
 bool vgx_sim_watch_live(uint64_t index, struct vgx_sim_range *found) {

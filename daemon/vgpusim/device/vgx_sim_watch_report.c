@@ -30,6 +30,8 @@ void vgx_sim_report_begin(struct vgx_sim_report *r, const char *kind, const stru
   vgx_sim_report_text(r, "kind", kind);
   if (watch)
     vgx_sim_report_text(r, "kernel", watch->kernel);
+  if (watch)
+    vgx_sim_report_stack(r, "launched_by", watch->launched_by);
 }
 
 void vgx_sim_report_text(struct vgx_sim_report *r, const char *name, const char *value) {
@@ -50,6 +52,11 @@ void vgx_sim_report_number(struct vgx_sim_report *r, const char *name, uint64_t 
   char text[24];
   put_name(r, name);
   put(r, text, (size_t)snprintf(text, sizeof text, "%llu", (unsigned long long)value));
+}
+
+void vgx_sim_report_stack(struct vgx_sim_report *r, const char *name, uint64_t number) {
+  if (number)
+    vgx_sim_report_number(r, name, number);
 }
 
 void vgx_sim_report_place(struct vgx_sim_report *r, const struct vgx_sim_watch *watch,

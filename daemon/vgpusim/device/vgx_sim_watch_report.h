@@ -14,6 +14,7 @@ uint32_t vgx_sim_report_suppressed(void); /* how many findings were not reported
 void vgx_sim_report_begin(struct vgx_sim_report *r, const char *kind, const struct vgx_sim_watch *watch);
 void vgx_sim_report_text(struct vgx_sim_report *r, const char *name, const char *value);
 void vgx_sim_report_number(struct vgx_sim_report *r, const char *name, uint64_t value);
+void vgx_sim_report_stack(struct vgx_sim_report *r, const char *name, uint64_t number); /* 0: leaves it out */
 void vgx_sim_report_place(struct vgx_sim_report *r, const struct vgx_sim_watch *watch,
                           const struct vgx_sim_thread *thread, uint32_t lane);
 void vgx_sim_report_end(struct vgx_sim_report *r, void (*log)(const char *format, ...));
