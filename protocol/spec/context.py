@@ -245,7 +245,7 @@ fn(
     WAITING,
     need=INIT,
     ordered_by_all=True,
-    client_before="vgs_event_record_begin(hEvent_object, NULL)",
+    client_before="vgs_event_record_begin(hEvent_object, NULL, 0)",
     simulator=False,
     doc="Mark the point that all streams of a context have reached.",
 )

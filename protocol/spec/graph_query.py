@@ -37,6 +37,8 @@ NAMED_GRAPH = handle("hGraph", GRAPH, ready="vgs_graph_name_nodes")
 NODE = handle("hNode", GRAPH_NODE)
 EXEC = handle("hGraphExec", GRAPH_EXEC)
 EDGE = "CUgraphEdgeData"
+# What the client does with the event of a node, by what the node does: see vgs_event_of_graph.
+MARK = {"Record": "vgs_event_of_graph(event_object)", "Wait": ""}
 PARAMS = ptr("nodeParams", "CUgraphNodeParams *")
 NODE_ARG = ptr("hNode", "CUgraphNode")
 
@@ -182,8 +184,14 @@ fn(
     [ptr("hGraphExec", "CUgraphExec"), NODE_ARG, PARAMS],
     doc="For later launches.",
 )
-fn("cuGraphAddEventRecordNode", [*NEW, handle("event", EVENT)], WAITING, simulator=False, doc="Record an event.")
-fn("cuGraphAddEventWaitNode", [*NEW, handle("event", EVENT)], WAITING, simulator=False, doc="Wait for an event.")
+for what, mark in MARK.items():
+    fn(
+        f"cuGraphAddEvent{what}Node",
+        [*NEW, handle("event", EVENT)],
+        WAITING,
+        client_before=mark,
+        doc="Record an event." if what == "Record" else "Wait for an event.",
+    )
 fn(
     "cuGraphMemsetNodeGetParams",
     [NODE, struct_out("nodeParams", "CUDA_MEMSET_NODE_PARAMS")],

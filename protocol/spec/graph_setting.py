@@ -16,6 +16,7 @@ from protocol.gen.dsl import (
     struct_out,
     val,
 )
+from protocol.spec.graph_query import MARK
 
 NODE = handle("hNode", GRAPH_NODE)
 EXEC = handle("hGraphExec", GRAPH_EXEC)
@@ -26,7 +27,6 @@ fn(
     [NODE, ATTRIBUTE, struct_in("value", "CUlaunchAttributeValue")],
     WAITING,
     need=INIT,
-    simulator=False,
     doc="Change an attribute of a kernel node.",
 )
 fn(
@@ -34,7 +34,6 @@ fn(
     [NODE, ATTRIBUTE, struct_out("value_out", "CUlaunchAttributeValue")],
     WAITING,
     need=INIT,
-    simulator=False,
     doc="An attribute of a kernel node.",
 )
 fn(
@@ -42,7 +41,6 @@ fn(
     [handle("dst", GRAPH_NODE), handle("src", GRAPH_NODE)],
     WAITING,
     need=INIT,
-    simulator=False,
     doc="Give a kernel node the attributes of another.",
 )
 fn(
@@ -50,7 +48,6 @@ fn(
     [EXEC, NODE, val("isEnabled", U32)],
     WAITING,
     need=INIT,
-    simulator=False,
     doc="Whether later launches run a node.",
 )
 fn(
@@ -58,16 +55,14 @@ fn(
     [EXEC, NODE, out("isEnabled", U32)],
     WAITING,
     need=INIT,
-    simulator=False,
     doc="Whether launches run a node.",
 )
-for what in ("Record", "Wait"):
+for what in MARK:
     fn(
         f"cuGraphEvent{what}NodeGetEvent",
         [NODE, found("event_out", EVENT)],
         WAITING,
         need=INIT,
-        simulator=False,
         doc="The event of a node.",
     )
     fn(
@@ -75,7 +70,7 @@ for what in ("Record", "Wait"):
         [NODE, handle("event", EVENT)],
         WAITING,
         need=INIT,
-        simulator=False,
+        client_before=MARK[what],
         doc="Give a node another event.",
     )
     fn(
@@ -83,6 +78,6 @@ for what in ("Record", "Wait"):
         [EXEC, NODE, handle("event", EVENT)],
         WAITING,
         need=INIT,
-        simulator=False,
+        client_before=MARK[what],
         doc="For later launches.",
     )

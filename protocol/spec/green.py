@@ -153,7 +153,7 @@ for verb, doc in (("Record", "Mark the point that its streams have reached."), (
         WAITING,
         need=INIT,
         ordered_by_all=True,
-        client_before="vgs_event_record_begin(hEvent_object, NULL)" if verb == "Record" else "",
+        client_before="vgs_event_record_begin(hEvent_object, NULL, 0)" if verb == "Record" else "",
         simulator=False,
         doc=doc,
     )

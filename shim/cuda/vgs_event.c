@@ -9,8 +9,17 @@
 
 CUresult vgs_cuEventRecord(CUevent hEvent, CUstream hStream) { return vgs_cuEventRecordWithFlags(hEvent, hStream, 0); }
 
-uint64_t vgs_event_record_begin(struct vgs_event *event, const struct vgs_stream *stream) {
+void vgs_event_of_graph(struct vgs_event *event) {
+  __atomic_store_n(&event->of_graph, 1, __ATOMIC_RELEASE);
+  __atomic_store_n(&event->recorded, 1, __ATOMIC_RELEASE);
+}
+
+uint64_t vgs_event_record_begin(struct vgs_event *event, const struct vgs_stream *stream, uint32_t flags) {
   uint64_t capture = stream && vgs_capture_status(stream->capture) ? stream->capture : 0;
+  if (capture && flags) {
+    vgs_event_of_graph(event);
+    return capture;
+  }
   if (event->capture != capture) /* a load is cheaper than a store of the same value */
     event->capture = capture;
   if (!capture)
@@ -31,6 +40,10 @@ void vgs_event_record_end(struct vgs_event *event, uint32_t stream) {
 /* The stream in which the event was last recorded; returns the stream's entry of that moment, 0 if unknown. A thread
  * that records the event concurrently clears `entry` first, so the two match if `entry` is unchanged afterwards. */
 static uint64_t recorded_at(struct vgs_event *event, uint32_t *stream) {
+  if (__atomic_load_n(&event->of_graph, __ATOMIC_ACQUIRE)) { /* a launch may have recorded it since */
+    *stream = 0;
+    return 0;
+  }
   uint64_t entry = __atomic_load_n(&event->entry, __ATOMIC_ACQUIRE);
   *stream = event->stream;
   return entry == __atomic_load_n(&event->entry, __ATOMIC_ACQUIRE) ? entry : 0;

@@ -4,10 +4,13 @@
 
 #include "vgs_objects.h"
 
-/* Called before and after an event is recorded: first with the capture that it becomes part of (0: none), then with its
- * position in its stream. */
-uint64_t vgs_event_record_begin(struct vgs_event *event, const struct vgs_stream *stream);
+/* Called before and after an event is recorded: first, returning the capture of the stream (0: none), then with its
+ * position in its stream. `flags`: 1 if a capture takes the record as a node, so that launches record the event. */
+uint64_t vgs_event_record_begin(struct vgs_event *event, const struct vgs_stream *stream, uint32_t flags);
 void vgs_event_record_end(struct vgs_event *event, uint32_t stream);
+
+/* A node of a graph records the event: from now on only the worker knows its state. */
+void vgs_event_of_graph(struct vgs_event *event);
 
 /* Whether the event is known to be complete: it was never recorded, or a wait for its stream has shown that it is done.
  */

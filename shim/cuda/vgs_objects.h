@@ -61,6 +61,7 @@ struct vgs_event {
   struct vgs_object object;
   uint32_t flags;
   int recorded;             /* atomic */
+  int of_graph;             /* atomic; a graph's node records it */
   _Atomic uint64_t capture; /* of the stream it was last recorded in */
   _Atomic uint32_t stream;  /* id of that stream */
   uint64_t entry;           /* atomic; that stream's entry when the event was recorded (vgs_order.h), 0: unknown */

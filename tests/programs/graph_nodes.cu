@@ -138,12 +138,10 @@ static void any_type(cudaEvent_t event) {
   p.type = cudaGraphNodeTypeGraph;
   p.graph.graph = child;
   CUDA(cudaGraphAddNode(&nested, graph, &copy, nullptr, 1, &p));
-  if (event) {
-    p = {};
-    p.type = cudaGraphNodeTypeEventRecord;
-    p.eventRecord.event = event;
-    CUDA(cudaGraphAddNode(&record, graph, &nested, nullptr, 1, &p));
-  }
+  p = {};
+  p.type = cudaGraphNodeTypeEventRecord;
+  p.eventRecord.event = event;
+  CUDA(cudaGraphAddNode(&record, graph, &nested, nullptr, 1, &p));
   run(graph, 0, 2 * (10 + 2 * 3), "nodes of any type");
   EXPECT(calls == 1, "graph_nodes: a host function ran %d times", calls);
 
@@ -294,7 +292,11 @@ int main(int argc, char **argv) {
   CUDA(cudaStreamCreate(&stream));
   CUDA(cudaMalloc(&data, n * sizeof(int)));
   captured_parameters(stream);
-  any_type(nullptr);
+  cudaEvent_t event;
+  CUDA(cudaEventCreate(&event));
+  any_type(event);
+  CUDA(cudaEventSynchronize(event));
+  CUDA(cudaEventDestroy(event));
   capture_going_on(stream);
   copies(stream);
   lost_capture(stream);

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.relayed.conftest import Relay
-from tests.shim import test_graph, test_graph_child, test_graph_launch, test_graph_work
+from tests.shim import test_graph, test_graph_child, test_graph_launch, test_graph_setting, test_graph_work
 from tests.shim.client import PRELUDE
 from tests.shim.simulated import KERNELS
 
@@ -41,7 +41,7 @@ def simulate(relays: Callable[[bool], Relay], shared_memory: bool) -> Callable[.
 
 ASKED = {
     name: test
-    for module in (test_graph, test_graph_work, test_graph_child, test_graph_launch)
+    for module in (test_graph, test_graph_work, test_graph_child, test_graph_launch, test_graph_setting)
     for name, test in vars(module).items()
     if name.startswith("test_") and name not in OF_THE_SIMULATOR
 }

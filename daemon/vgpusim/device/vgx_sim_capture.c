@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "vgx_sim_graph.h"
+#include "vgx_sim_graph_attribute.h"
 #include "vgx_sim_runtime.h"
 
 enum { MODE_RELAXED = 2 };
@@ -129,6 +130,8 @@ CUresult vgx_sim_capture_locked(CUstream stream, struct vgx_sim_op *op) {
   CUresult result = append(c, (uint32_t)op->kind - 1, work, &node);
   if (result != CUDA_SUCCESS)
     free(work);
+  else if (op->kind == VGX_SIM_OP_KERNEL)
+    vgx_sim_attributes_of_stream(node, stream);
   return result;
 }
 

@@ -117,7 +117,7 @@ static bool end_context(CUcontext ctx) {
     vgx_sim_captured_clear_locked(&e->captured);
     if (e->marker)
       vgx_sim_marker_unref_locked(e->marker);
-    e->marker = NULL;
+    e->marker = NULL; /* graphs' nodes may hold the event */
   }
   ctx->events = NULL;
   if (ctx->copied)

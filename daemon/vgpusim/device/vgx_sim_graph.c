@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "vgx_sim_graph_attribute.h"
 #include "vgx_sim_runtime.h"
 #include "vgx_sim_watch_memory.h"
 
@@ -68,6 +69,7 @@ void vgx_sim_node_destroy(CUgraphNode node) {
   node->magic = VGX_SIM_DEAD;
   free(node->dependencies);
   free(node->edges);
+  free(node->attributes);
   free(node);
 }
 
@@ -140,6 +142,7 @@ CUgraph vgx_sim_graph_clone_locked(CUgraph original) {
     memcpy(node->edges, from->edges, from->dependency_count * sizeof *node->edges);
     node->origin = from->serial;
     node->child = child;
+    vgx_sim_attributes_copy(node, from); /* out of memory: the copy has the initial ones, which are hints */
     if (child) {
       child->owner = node;
       clone->steps += child->steps;

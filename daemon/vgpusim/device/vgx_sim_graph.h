@@ -41,7 +41,8 @@ struct CUgraphNode_st {
   uint32_t *dependencies; /* indices */
   CUgraphEdgeData *edges; /* the data of each */
   uint32_t dependency_count;
-  bool captured; /* by a stream that must be joined before the capture ends */
+  bool captured;                      /* by a stream that must be joined before the capture ends */
+  CUlaunchAttributeValue *attributes; /* of a kernel node (vgx_sim_graph_attribute.c); NULL: the initial ones */
 };
 
 struct CUgraph_st {

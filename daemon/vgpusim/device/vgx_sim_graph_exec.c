@@ -12,6 +12,7 @@
 #include "vgx_sim_capture.h"
 #include "vgx_sim_graph.h"
 #include "vgx_sim_graph_condition.h"
+#include "vgx_sim_graph_event.h"
 #include "vgx_sim_graph_memory.h"
 #include "vgx_sim_launch.h"
 #include "vgx_sim_marker.h"
@@ -23,6 +24,7 @@ enum { FLAG_AUTO_FREE = 1, FLAG_DEVICE_LAUNCH = 4, FLAG_NODE_PRIORITY = 8 };
 struct run {
   struct vgx_sim_op op;
   struct vgx_sim_plan *plan;
+  struct vgx_sim_marker **markers; /* of the events that it records and waits for */
 };
 
 static pthread_mutex_t launch_order = PTHREAD_MUTEX_INITIALIZER;
@@ -59,7 +61,10 @@ static CUresult put_step(struct vgx_sim_plan *plan, CUgraphNode node, uint32_t *
     node->work->refs++;
   at[node->index] = plan->count - first + 1;
   struct vgx_sim_step *step = &plan->steps[plan->count++];
-  *step = (struct vgx_sim_step){node->serial, place_of(node, at), node->type, 0, node->work};
+  *step = (struct vgx_sim_step){
+      .serial = node->serial, .place = place_of(node, at), .type = node->type, .work = node->work};
+  if (vgx_sim_step_is_event(step))
+    step->slot = plan->slots++;
   CUresult result = node->child ? put_graph(plan, node->child) : CUDA_SUCCESS;
   for (uint32_t i = 0; i < node->body_count && result == CUDA_SUCCESS; i++) {
     struct vgx_sim_step *body = &plan->steps[plan->count++];
@@ -159,8 +164,8 @@ CUresult vgx_sim_cuGraphExecDestroy(CUgraphExec hGraphExec) {
   return CUDA_SUCCESS;
 }
 
-/* Run `count` steps. `correlation` is the launch's; 0: it is not measured. */
-static CUresult run_steps(const struct vgx_sim_step *step, uint32_t count, uint64_t correlation);
+/* Run `count` steps of a launch. */
+static CUresult run_steps(const struct run *run, const struct vgx_sim_step *step, uint32_t count);
 
 /* The graph that a conditional node runs next; NULL: none, or no further one. */
 static const struct vgx_sim_step *chosen(const struct vgx_sim_step *node) {
@@ -171,23 +176,28 @@ static const struct vgx_sim_step *chosen(const struct vgx_sim_step *node) {
   return body <= node + node->inside ? body : NULL;
 }
 
-static CUresult run_conditional(const struct vgx_sim_step *node, uint64_t correlation) {
+static CUresult run_conditional(const struct run *run, const struct vgx_sim_step *node) {
   CUresult result = CUDA_SUCCESS;
   const struct vgx_sim_step *body;
   while (result == CUDA_SUCCESS && (body = chosen(node))) {
-    result = run_steps(body + 1, body->inside, correlation);
+    result = run_steps(run, body + 1, body->inside);
     if (!vgx_sim_condition_repeats(node->work->op))
       break;
   }
   return result;
 }
 
-static CUresult run_steps(const struct vgx_sim_step *step, uint32_t count, uint64_t correlation) {
+static CUresult run_steps(const struct run *run, const struct vgx_sim_step *step, uint32_t count) {
   CUresult result = CUDA_SUCCESS;
+  uint64_t correlation = run->op.describe ? 0 : run->op.correlation; /* 0: nodes are not measured */
   for (const struct vgx_sim_step *end = step + count; result == CUDA_SUCCESS && step < end; step++)
     if (step->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
-      result = run_conditional(step, correlation);
+      result = run_conditional(run, step);
       step += step->inside;
+    } else if (vgx_sim_step_is_event(step)) {
+      vgx_sim_graph_event_run(step, run->markers);
+    } else if (step->disabled) {
+      continue;
     } else if (step->work && correlation) {
       result = vgx_sim_run_node(step->work->op, correlation, step->serial);
     } else if (step->work) {
@@ -197,11 +207,12 @@ static CUresult run_steps(const struct vgx_sim_step *step, uint32_t count, uint6
 }
 
 static CUresult run_plan(struct vgx_sim_op *op) {
-  const struct vgx_sim_plan *plan = ((struct run *)op)->plan;
+  const struct run *run = (struct run *)op;
+  const struct vgx_sim_plan *plan = run->plan;
   for (uint32_t i = 0; i < plan->count; i++)
     if (plan->steps[i].type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
       vgx_sim_condition_begin(plan->steps[i].work->op);
-  return run_steps(plan->steps, plan->count, op->describe ? 0 : op->correlation);
+  return run_steps(run, plan->steps, plan->count);
 }
 
 /* Describe a launch that is measured as a whole. */
@@ -212,8 +223,10 @@ static void describe_run(const struct vgx_sim_op *op, struct vgw_activity *activ
 }
 
 static void destroy_run(struct vgx_sim_op *op) {
-  vgx_sim_plan_unref(((struct run *)op)->plan);
-  free(op);
+  struct run *run = (struct run *)op;
+  vgx_sim_graph_events_end(run->plan, run->markers);
+  vgx_sim_plan_unref(run->plan);
+  free(run);
 }
 
 /* Pin the modules of all steps; false: one is unloaded, and nothing is pinned. */
@@ -226,6 +239,12 @@ static bool pin_locked(const struct vgx_sim_plan *plan) {
       return false;
     }
   return true;
+}
+
+static void unpin_locked(const struct vgx_sim_plan *plan) {
+  for (uint32_t i = 0; i < plan->count; i++)
+    if (plan->steps[i].work)
+      vgx_sim_launch_pin_locked(plan->steps[i].work->op, -1);
 }
 
 /* Queue a run of `plan`. Its modules stay loaded until the run: unloading waits for queued work. */
@@ -243,6 +262,8 @@ static CUresult submit(CUgraphExec exec, CUstream stream) {
   CUresult result = vgx_sim_graph_memory_launch_locked(plan, exec->flags & FLAG_AUTO_FREE);
   if (result == CUDA_SUCCESS && !pin_locked(plan))
     result = CUDA_ERROR_INVALID_HANDLE;
+  else if (result == CUDA_SUCCESS && !(run->markers = vgx_sim_graph_events_locked(plan, &result)) && result)
+    unpin_locked(plan);
   if (result != CUDA_SUCCESS) {
     vgx_sim_unlock();
     pthread_mutex_unlock(&launch_order);
@@ -263,9 +284,7 @@ static CUresult submit(CUgraphExec exec, CUstream stream) {
   result = vgx_sim_submit(stream, &run->op, VGX_SIM_QUEUE);
   pthread_mutex_unlock(&launch_order);
   vgx_sim_lock();
-  for (uint32_t i = 0; i < plan->count; i++)
-    if (plan->steps[i].work)
-      vgx_sim_launch_pin_locked(plan->steps[i].work->op, -1);
+  unpin_locked(plan);
   vgx_sim_unlock();
   vgx_sim_plan_unref(plan);
   return result;
@@ -296,14 +315,16 @@ static CUresult capture(CUgraphExec exec, CUstream stream, bool *captured) {
       const struct vgx_sim_step *step = &plan->steps[i];
       if (step->type == VGX_SIM_NODE_GRAPH)
         continue; /* its steps follow */
+      struct vgx_sim_work *work = step->disabled ? NULL : step->work;
+      uint32_t type = step->disabled ? VGX_SIM_NODE_EMPTY : step->type;
       if (step->type >= CU_GRAPH_NODE_TYPE_MEM_ALLOC && step->type != CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) {
         result = vgx_sim_capture_lost_locked(stream, CUDA_ERROR_NOT_SUPPORTED);
         break;
       }
       uint32_t before = child->count ? child->count - 1 : 0;
-      result = vgx_sim_graph_add_locked(child, step->type, step->work, &before, child->count ? 1 : 0, &node);
-      if (result == CUDA_SUCCESS && step->work)
-        step->work->refs++;
+      result = vgx_sim_graph_add_locked(child, type, work, &before, child->count ? 1 : 0, &node);
+      if (result == CUDA_SUCCESS && work)
+        work->refs++;
     }
     if (result == CUDA_SUCCESS)
       result = vgx_sim_capture_child_locked(stream, child);

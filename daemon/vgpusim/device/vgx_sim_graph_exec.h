@@ -16,12 +16,15 @@ struct vgx_sim_step {
   uint64_t place;  /* a hash of the steps of its graph that it depends on */
   uint32_t type;
   uint32_t inside;           /* number of steps in its child graphs */
+  uint32_t slot;             /* of a step for an event: its place among these */
+  bool disabled;             /* cuGraphNodeSetEnabled: launches pass over it */
   struct vgx_sim_work *work; /* NULL: nothing to do */
 };
 
 struct vgx_sim_plan {
   uint32_t refs;
   uint32_t count;
+  uint32_t slots; /* number of steps for events */
   struct vgx_sim_step steps[];
 };
 

@@ -15,15 +15,19 @@ static CUresult enter(CUcontext given, CUcontext *ctx) {
   return vgx_sim_check(given);
 }
 
-CUresult vgx_sim_kernel_op(const CUDA_KERNEL_NODE_PARAMS_v2 *p, CUcontext *ctx, struct vgx_sim_op **op) {
+CUresult vgx_sim_kernel_op(const CUDA_KERNEL_NODE_PARAMS_v2 *p, const struct vgx_sim_work *old, CUcontext *ctx,
+                           struct vgx_sim_op **op) {
   if (!p)
     return CUDA_ERROR_INVALID_VALUE;
   CUresult result = enter(p->func ? NULL : p->ctx, ctx);
   if (result != CUDA_SUCCESS)
     return result;
-  return vgx_sim_launch_create(
+  struct vgx_sim_launch_form form = {0};
+  if (old)
+    form = vgx_sim_launch_form(old->op);
+  return vgx_sim_launch_create_as(
       *ctx, p->func ? p->func : (CUfunction)p->kern, (uint32_t[]){p->gridDimX, p->gridDimY, p->gridDimZ},
-      (uint32_t[]){p->blockDimX, p->blockDimY, p->blockDimZ}, p->sharedMemBytes, p->kernelParams, p->extra, op);
+      (uint32_t[]){p->blockDimX, p->blockDimY, p->blockDimZ}, p->sharedMemBytes, p->kernelParams, p->extra, &form, op);
 }
 
 CUresult vgx_sim_memcpy_op(const CUDA_MEMCPY3D *p, CUcontext given, CUcontext *ctx, struct vgx_sim_op **op) {
@@ -40,7 +44,7 @@ CUresult vgx_sim_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGrap
                                          size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
   CUcontext ctx;
   struct vgx_sim_op *op;
-  CUresult result = vgx_sim_kernel_op(nodeParams, &ctx, &op);
+  CUresult result = vgx_sim_kernel_op(nodeParams, NULL, &ctx, &op);
   return result == CUDA_SUCCESS
              ? vgx_sim_graph_add(phGraphNode, hGraph, dependencies, numDependencies, VGX_SIM_NODE_KERNEL, ctx, op)
              : result;
@@ -77,6 +81,6 @@ CUresult vgx_sim_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KER
   struct vgx_sim_op *op;
   if (!vgx_sim_is_node(hNode) || hNode->type != VGX_SIM_NODE_KERNEL)
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgx_sim_kernel_op(nodeParams, &ctx, &op);
+  CUresult result = vgx_sim_kernel_op(nodeParams, hNode->work, &ctx, &op);
   return result == CUDA_SUCCESS ? vgx_sim_node_change(hNode, VGX_SIM_NODE_KERNEL, ctx, op) : result;
 }

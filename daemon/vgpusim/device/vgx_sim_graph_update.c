@@ -39,8 +39,10 @@ CUresult vgx_sim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CU
     struct vgx_sim_plan *old = hGraphExec->plan;
     reason = plan->count == old->count ? compare(hGraphExec->ctx, old->steps, plan->steps, plan->count)
                                        : CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    for (uint32_t i = 0; reason == CU_GRAPH_EXEC_UPDATE_SUCCESS && i < plan->count; i++)
+    for (uint32_t i = 0; reason == CU_GRAPH_EXEC_UPDATE_SUCCESS && i < plan->count; i++) {
       plan->steps[i].serial = old->steps[i].serial; /* later updates name a step by the node that it was made from */
+      plan->steps[i].disabled = old->steps[i].disabled;
+    }
     if (reason == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
       hGraphExec->plan = plan;
       plan = old;
@@ -101,11 +103,59 @@ CUresult vgx_sim_exec_replace(CUgraphExec exec, CUgraphNode node, uint32_t type,
   return result;
 }
 
+/* The step of a node in the plan of later launches; NULL: none. */
+static struct vgx_sim_step *step_of(CUgraphExec exec, CUgraphNode node) {
+  if (!vgx_sim_is_exec(exec) || !vgx_sim_is_node(node))
+    return NULL;
+  struct vgx_sim_plan *plan = exec->plan;
+  for (uint32_t i = 0; i < plan->count; i++)
+    if (plan->steps[i].serial == node->serial)
+      return &plan->steps[i];
+  return NULL;
+}
+
+static bool can_be_disabled(uint32_t type) {
+  return type == VGX_SIM_NODE_KERNEL || type == VGX_SIM_NODE_MEMCPY || type == VGX_SIM_NODE_MEMSET;
+}
+
+CUresult vgx_sim_cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled) {
+  const struct vgx_sim_step *step = step_of(hGraphExec, hNode);
+  if (!step || !can_be_disabled(step->type))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (step->disabled == !isEnabled)
+    return CUDA_SUCCESS;
+  vgx_sim_lock();
+  struct vgx_sim_plan *old = hGraphExec->plan, *plan = copy_plan(old);
+  for (uint32_t i = 0; plan && i < plan->count; i++)
+    if (plan->steps[i].work)
+      plan->steps[i].work->refs++;
+  if (plan) {
+    plan->steps[step - old->steps].disabled = !isEnabled;
+    hGraphExec->plan = plan;
+  }
+  vgx_sim_unlock();
+  if (!plan)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  vgx_sim_plan_unref(old);
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int *isEnabled) {
+  const struct vgx_sim_step *step = step_of(hGraphExec, hNode);
+  if (!step || !can_be_disabled(step->type) || !isEnabled)
+    return CUDA_ERROR_INVALID_VALUE;
+  *isEnabled = !step->disabled;
+  return CUDA_SUCCESS;
+}
+
 CUresult vgx_sim_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
                                                    const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
   CUcontext ctx;
   struct vgx_sim_op *op;
-  CUresult result = vgx_sim_kernel_op(nodeParams, &ctx, &op);
+  const struct vgx_sim_step *step = step_of(hGraphExec, hNode);
+  if (!step || step->type != VGX_SIM_NODE_KERNEL)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgx_sim_kernel_op(nodeParams, step->work, &ctx, &op);
   return result == CUDA_SUCCESS ? vgx_sim_exec_replace(hGraphExec, hNode, VGX_SIM_NODE_KERNEL, ctx, op) : result;
 }
 

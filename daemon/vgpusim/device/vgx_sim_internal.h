@@ -97,6 +97,8 @@ enum vgx_sim_op_kind {
   VGX_SIM_OP_MEMCPY,
   VGX_SIM_OP_MEMSET,
   VGX_SIM_OP_HOST,
+  VGX_SIM_OP_EVENT_WAIT = 7,
+  VGX_SIM_OP_EVENT_RECORD,
   VGX_SIM_OP_MEM_ALLOC = 11,
   VGX_SIM_OP_MEM_FREE,
   VGX_SIM_OP_WORDS,
@@ -149,6 +151,7 @@ struct CUstream_st {
 struct CUevent_st {
   uint32_t magic;
   uint32_t flags;
+  uint32_t refs; /* the program's, and those of graphs' nodes */
   CUcontext ctx;
   struct vgx_sim_marker *marker;    /* of the last record; NULL: never recorded */
   struct vgx_sim_captured captured; /* when the last record was in a capture */

@@ -42,6 +42,13 @@ void vgx_sim_launch_params(const struct vgx_sim_op *op, CUDA_KERNEL_NODE_PARAMS_
                                          .ctx = l->ctx};
 }
 
+struct vgx_sim_launch_form vgx_sim_launch_form(const struct vgx_sim_op *op) {
+  const struct vgx_sim_launch_op *l = (const struct vgx_sim_launch_op *)op;
+  struct vgx_sim_launch_form form = {.cooperative = l->job.cooperative};
+  memcpy(form.cluster, l->asked, sizeof form.cluster);
+  return form;
+}
+
 static void describe_launch(const struct vgx_sim_op *op, struct vgw_activity *activity, const char **name) {
   const struct vgx_sim_launch_op *l = (const struct vgx_sim_launch_op *)op;
   const struct vgx_sim_launch *job = &l->job.launch;
@@ -222,6 +229,8 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
       .run = vgx_sim_run_launch, .destroy = destroy_launch, .kind = VGX_SIM_OP_KERNEL, .describe = describe_launch};
   l->ctx = ctx;
   l->function = l->named = f;
+  if (asked)
+    memcpy(l->asked, asked, sizeof l->asked);
   l->create = vgx_sim_launch_create;
   l->param_nbytes = f->info.param_nbytes;
   l->extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
@@ -260,11 +269,19 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
 
 CUresult vgx_sim_launch_create(CUcontext ctx, CUfunction handle, const uint32_t grid[3], const uint32_t block[3],
                                uint32_t dynamic_nbytes, void **kernel_params, void **extra, struct vgx_sim_op **op) {
+  return vgx_sim_launch_create_as(ctx, handle, grid, block, dynamic_nbytes, kernel_params, extra,
+                                  &(struct vgx_sim_launch_form){0}, op);
+}
+
+CUresult vgx_sim_launch_create_as(CUcontext ctx, CUfunction handle, const uint32_t grid[3], const uint32_t block[3],
+                                  uint32_t dynamic_nbytes, void **kernel_params, void **extra,
+                                  const struct vgx_sim_launch_form *form, struct vgx_sim_op **op) {
   CUfunction f;
   CUresult result = vgx_sim_function_pin(ctx, handle, &f);
   if (result != CUDA_SUCCESS)
     return result;
-  result = create_pinned(ctx, f, grid, block, dynamic_nbytes, kernel_params, extra, false, NULL, op);
+  result =
+      create_pinned(ctx, f, grid, block, dynamic_nbytes, kernel_params, extra, form->cooperative, form->cluster, op);
   if (result == CUDA_SUCCESS)
     ((struct vgx_sim_launch_op *)*op)->named = handle;
   vgx_sim_function_unpin(f);

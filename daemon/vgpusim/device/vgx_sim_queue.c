@@ -171,6 +171,15 @@ static void wake_if_ready(void) {
   }
 }
 
+void vgx_sim_marker_complete_locked(struct vgx_sim_marker *marker) {
+  if (marker->done)
+    return;
+  marker->done = true;
+  marker->time_ns = marker->timed ? vgw_now_ns() : 0;
+  vgx_sim_notify_locked();
+  wake_if_ready();
+}
+
 /* Run `op`, taken from `s` (or never queued), whose turn it is. Enters and leaves with the lock held. */
 static CUresult perform(CUstream s, struct vgx_sim_op *op) {
   struct vgx_sim_op *cancelled = NULL;

@@ -19,6 +19,8 @@ CUresult vgx_sim_wait_context(CUcontext ctx);
 bool vgx_sim_stream_idle_locked(CUstream stream);
 void vgx_sim_wait_progress_locked(void); /* sleep until something completes */
 void vgx_sim_notify_locked(void);        /* something completed */
+/* What `marker` stands for is done: whoever waits for it goes on. */
+void vgx_sim_marker_complete_locked(struct vgx_sim_marker *marker);
 /* Between these two calls no stream uses device memory. False: an operation did not end in time, and nothing is paused.
  */
 bool vgx_sim_pause(uint32_t timeout_s);

@@ -16,6 +16,7 @@ struct vgx_sim_launch_op {
   CUfunction function;
   struct vgx_sim_job job; /* without the members that each run sets */
   bool together;          /* a thread runs several CTAs at once */
+  uint32_t asked[3];      /* the dimensions of a cluster that the launch asks for; zeros: none */
   CUfunction named;       /* by the caller: the function, or a library's kernel */
   /* vgx_sim_launch_create, with which kernels of this launch launch kernels. */
   vgx_sim_launch_create_fn *create;

@@ -9,6 +9,7 @@
 
 #include "vgx_sim_activity.h"
 #include "vgx_sim_capture.h"
+#include "vgx_sim_event.h"
 #include "vgx_sim_marker.h"
 #include "vgx_sim_queue.h"
 #include "vgx_sim_runtime.h"
@@ -103,6 +104,24 @@ CUresult vgx_sim_cuStreamQuery(CUstream hStream) {
   return result != CUDA_SUCCESS ? result : idle ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
+/* In a capture the external form of recording an event and of waiting for one is a node. */
+static CUresult capture_external(CUstream stream, CUevent event, bool record, bool *captured) {
+  vgx_sim_lock();
+  *captured = vgx_sim_is_capturing_locked(stream);
+  vgx_sim_unlock();
+  struct vgx_sim_op *op;
+  CUresult result = *captured ? vgx_sim_event_op(event, record, &op) : CUDA_SUCCESS;
+  if (!*captured || result != CUDA_SUCCESS)
+    return result;
+  vgx_sim_lock();
+  result = vgx_sim_is_capturing_locked(stream) ? vgx_sim_capture_locked(stream, op)
+                                               : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED; /* ended meanwhile */
+  vgx_sim_unlock();
+  if (result != CUDA_SUCCESS)
+    op->destroy(op);
+  return result;
+}
+
 CUresult vgx_sim_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags) {
   CUstream stream;
   CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
@@ -112,11 +131,15 @@ CUresult vgx_sim_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned in
     return CUDA_ERROR_INVALID_VALUE;
   if (!is_event(hEvent))
     return CUDA_ERROR_INVALID_HANDLE;
+  bool handled = false;
+  if (Flags)
+    result = capture_external(stream, hEvent, false, &handled);
+  if (handled)
+    return result;
   struct vgx_sim_op *op = calloc(1, sizeof *op);
   if (!op)
     return CUDA_ERROR_OUT_OF_MEMORY;
   op->destroy = destroy_op;
-  bool handled;
   vgx_sim_lock();
   result = vgx_sim_capture_wait_locked(stream, hEvent, &handled);
   op->wait = handled ? NULL : hEvent->marker;
@@ -145,6 +168,7 @@ CUresult vgx_sim_cuEventCreate(CUevent *phEvent, unsigned int Flags) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   event->magic = VGX_SIM_EVENT;
   event->flags = Flags;
+  event->refs = 1;
   event->ctx = ctx;
   vgx_sim_lock();
   event->next = ctx->events;
@@ -163,12 +187,10 @@ CUresult vgx_sim_cuEventDestroy_v2(CUevent hEvent) {
       *link = hEvent->next;
       break;
     }
-  if (hEvent->marker)
-    vgx_sim_marker_unref_locked(hEvent->marker);
   vgx_sim_captured_clear_locked(&hEvent->captured);
   hEvent->magic = VGX_SIM_DEAD;
+  vgx_sim_event_unref_locked(hEvent);
   vgx_sim_unlock();
-  free(hEvent);
   return CUDA_SUCCESS;
 }
 
@@ -191,6 +213,11 @@ CUresult vgx_sim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
     return CUDA_ERROR_INVALID_VALUE;
   if (!is_event(hEvent) || hEvent->ctx != stream->ctx)
     return CUDA_ERROR_INVALID_HANDLE;
+  bool captured = false;
+  if (flags)
+    result = capture_external(stream, hEvent, true, &captured);
+  if (captured)
+    return result;
   struct vgx_sim_op *op = calloc(1, sizeof *op);
   struct vgx_sim_marker *marker = vgx_sim_marker_create(!(hEvent->flags & CU_EVENT_DISABLE_TIMING));
   if (!op || !marker) {
@@ -212,11 +239,8 @@ CUresult vgx_sim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
     free(marker);
     return result;
   }
-  vgx_sim_captured_clear_locked(&hEvent->captured);
   marker->refs++;
-  if (hEvent->marker)
-    vgx_sim_marker_unref_locked(hEvent->marker);
-  hEvent->marker = marker;
+  vgx_sim_event_put_locked(hEvent, marker);
   vgx_sim_unlock();
   return vgx_sim_submit(stream, op, VGX_SIM_QUEUE);
 }

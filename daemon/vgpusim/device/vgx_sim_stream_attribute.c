@@ -1,7 +1,8 @@
 /* Attributes of streams: stored and returned, without effect here. */
+#include "vgx_sim_stream_attribute.h"
+
 #include <string.h>
 
-#include "vgx_sim_internal.h"
 #include "vgx_sim_runtime.h"
 
 enum { POLICY_AUTO = 1, POLICY_MAX = 4, WINDOW_NBYTES_OFFSET = 8 };
@@ -23,15 +24,16 @@ static void *place_of(CUstream stream, int attribute, size_t *nbytes) {
   }
 }
 
-/* Check an attribute. Only the size of an access window is checked: that its lines persist in a cache is a hint. */
-static CUresult check(const struct vgx_sim_device *device, int attribute, const CUlaunchAttributeValue *value) {
+/* Only the size of an access window is checked: that its lines persist in a cache is a hint. */
+bool vgx_sim_attribute_is_valid(const struct vgx_sim_device *device, int attribute,
+                                const CUlaunchAttributeValue *value) {
   uint64_t window_nbytes;
   memcpy(&window_nbytes, value->pad + WINDOW_NBYTES_OFFSET, sizeof window_nbytes);
   bool wrong = (attribute == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY &&
                 (value->value < POLICY_AUTO || value->value > POLICY_MAX)) ||
                (attribute == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW &&
                 window_nbytes > (uint64_t)vgx_sim_attribute(device, VGX_SIM_MAX_ACCESS_POLICY_WINDOW, 0));
-  return wrong ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  return !wrong;
 }
 
 CUresult vgx_sim_cuStreamSetAttribute(CUstream hStream, int attr, const CUlaunchAttributeValue *value) {
@@ -41,7 +43,7 @@ CUresult vgx_sim_cuStreamSetAttribute(CUstream hStream, int attr, const CUlaunch
   if (result != CUDA_SUCCESS)
     return result;
   void *place = place_of(stream, attr, &nbytes);
-  if (!place || !value || check(stream->ctx->device, attr, value) != CUDA_SUCCESS)
+  if (!place || !value || !vgx_sim_attribute_is_valid(stream->ctx->device, attr, value))
     return CUDA_ERROR_INVALID_VALUE;
   vgx_sim_lock();
   memcpy(place, value, nbytes);
