@@ -12,8 +12,8 @@ GEN_INPUTS = $(shell find protocol -name '*.py' -o -name '*.lock' -o -name '*.ts
 
 .DEFAULT_GOAL := help
 .PHONY: help setup gen shim executor build test test-fast test-gpu test-ecosystem check check-types check-format fix \
-  clang sanitize-short demo bench packages package-host bundle asan tsan fuzz fuzz-records fuzz-floor faults chaos \
-  soak api clean
+  clang sanitize-short demo bench packages package-host bundle asan tsan fuzz fuzz-records fuzz-threads fuzz-floor \
+  faults chaos soak api clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -147,6 +147,9 @@ fuzz: build ## hostile command streams for FUZZ_S seconds (60), each from a seed
 
 fuzz-records: build ## the executor in process under sanitizers, FUZZ_S seconds: records on two rings and the socket, guided by coverage
 	@$(PY) -m tests.fuzz.in_process $(FUZZ_S)
+
+fuzz-threads: build ## the same search under ThreadSanitizer
+	@$(PY) -m tests.fuzz.in_process $(FUZZ_S) --sanitize thread
 
 fuzz-floor: build ## which lines of the executor that search executes in FUZZ_S seconds, beside what it must (tests/fuzz/floor.tsv)
 	@$(PY) -m tests.fuzz.in_process $(FUZZ_S) --floor
