@@ -1,9 +1,11 @@
 // The simulator's side of the kernel benchmark: `kernels` prints, for each kernel, the time of its first launch and the
-// best of several. loops.c runs the same work as plain loops.
+// best of several. Arguments name the kernels to run; without any, all do. With BENCH_STEPS set, each launch but the
+// first waits for a line of the standard input, and prints its time. loops.c runs the same work as plain loops.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 #include <cuda_runtime.h>
@@ -90,9 +92,17 @@ template <typename T> __global__ void copy(const T *from, T *to, int n) {
     to[i] = from[i];
 }
 
+static int chosen_count;
+static char **chosen;
+
 template <typename Launch> static void measure(const char *name, Launch launch) {
+  if (chosen_count && std::none_of(chosen, chosen + chosen_count, [&](char *other) { return !strcmp(name, other); }))
+    return;
   double first_s = 0, best_s = 1e9;
+  bool steps = getenv("BENCH_STEPS") != NULL;
   for (int round = 0; round <= ROUNDS; round++) {
+    if (steps && round && getchar() == EOF)
+      return;
     auto start = std::chrono::steady_clock::now();
     launch();
     CUDA(cudaGetLastError());
@@ -102,11 +112,18 @@ template <typename Launch> static void measure(const char *name, Launch launch) 
       first_s = elapsed_s;
     else
       best_s = std::min(best_s, elapsed_s);
+    if (steps) {
+      printf("%.9f\n", elapsed_s);
+      fflush(stdout);
+    }
   }
   printf("%s %.9f %.9f\n", name, best_s, first_s);
+  fflush(stdout);
 }
 
-int main() {
+int main(int argc, char **argv) {
+  chosen_count = argc - 1;
+  chosen = argv + 1;
   std::vector<float> ones(VECTOR, 1.0f);
   std::vector<unsigned char> text(VECTOR);
   for (int i = 0; i < VECTOR; i++)
@@ -147,6 +164,8 @@ int main() {
   CUDA(cudaMemcpy(got_bins, bins, sizeof got_bins, cudaMemcpyDeviceToHost));
   for (unsigned bin : got_bins)
     counted += bin;
+  if (chosen_count)
+    return 0;
   if (got_y != 1 + 2.0f * (ROUNDS + 1) || got_c != MATRIX || counted != (unsigned)VECTOR * (ROUNDS + 1)) {
     fprintf(stderr, "wrong results: %g %g %u\n", got_y, got_c, counted);
     return 1;

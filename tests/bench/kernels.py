@@ -49,13 +49,17 @@ def build_loops() -> None:
         subprocess.run([*CC, "-o", BUILT / program, HERE / f"{source}.c", "-lm"], check=True)
 
 
-def build_cuda(folder: Path) -> None:
+def build_cuda(folder: Path, *programs: str) -> None:
+    """Compile CUDA programs, all without a choice, unless they are newer than their sources."""
     folder.mkdir(parents=True, exist_ok=True)
     cuda = cuda13()
     nvcc = [cuda.root / "bin/nvcc", "-std=c++17", "-O2", *PTX.options, f"-L{cuda.library_folder()}"]
     nvcc += [f"-I{cuda.root}/include", f"-I{cuda.root}/include/cccl", "-Wno-deprecated-gpu-targets"]
-    for program in CUDA_PROGRAMS:
-        subprocess.run([*nvcc, "-o", folder / program, HERE / f"{program}.cu", "-ldl"], check=True)
+    for program in programs or CUDA_PROGRAMS:
+        source, built = HERE / f"{program}.cu", folder / program
+        if built.exists() and built.stat().st_mtime > max(path.stat().st_mtime for path in (source, HERE / "sizes.h")):
+            continue
+        subprocess.run([*nvcc, "-o", built, source, "-ldl"], check=True)
 
 
 def run(program: str, endpoint: str | None = None) -> dict[str, list[float]]:

@@ -1,17 +1,22 @@
-"""How much slower the profiler and each tool make the kernels of tests/bench:
-`python -m tests.sanitizer.slowdown`. Medians; the plain
-run and the tools take turns on the same machine."""
+"""How much slower the profiler and each tool make the kernels of tests/bench: `python -m tests.sanitizer.slowdown
+[KERNEL...]` prints two rows for each kernel, by processor time and by the clock, as soon as they are measured.
+
+A number is the least of the kernel's launches under the tool, divided by that of plain runs, which are measured before
+and after the tools; the mean of the two counts. By the clock racecheck and initcheck are slower still on several
+processors, as they run on one thread; on a busy machine only processor time says something. What is not begun within
+--seconds is left out."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "daemon")]
@@ -20,42 +25,98 @@ from vgpud.cli.private_daemon import PrivateDaemon  # noqa: E402
 
 from tests.bench import kernels  # noqa: E402
 
-TURNS = 3
-TOOLS = ("plain", "profile", "memcheck", "initcheck", "racecheck", "synccheck")
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vgpu_guest.endpoint import UnixEndpoint
+
+KERNELS = (
+    *("saxpy", "matmul", "reduction", "reduction_tree", "histogram"),
+    *("copy_bytes", "copy_halves", "copy_words", "copy_wide"),
+)
+TOOLS = ("profile", "memcheck", "initcheck", "racecheck", "synccheck")
 SETTINGS = {"plain": "", "profile": "profile = true\n"}
 
 
+def processes(endpoint: UnixEndpoint) -> list[Path]:
+    """The folders in /proc of the vgpud behind the endpoint and of its workers."""
+    parents, found = {}, []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[path.name] = (path / "stat").read_text().rsplit(")", 1)[1].split()[1]
+            if str(Path(endpoint.path).parent).encode() in (path / "cmdline").read_bytes().split(b"\0"):
+                found.append(path.name)
+        except OSError:
+            continue  # it has ended
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid and child not in found]
+    return [Path("/proc") / pid for pid in found]
+
+
+def processor_s(folders: Sequence[Path]) -> float:
+    """The processor time that the threads of these processes have used so far."""
+    threads = [thread for folder in folders for thread in folder.glob("task/*/schedstat")]
+    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+
+
+def measure(program: Path, kernel: str, endpoint: UnixEndpoint) -> tuple[float, float]:
+    """Run a kernel, in a process of its own. Returns the least processor time and duration of a launch in seconds."""
+    env = {**os.environ, "VGPU_ENDPOINT": str(endpoint), "LD_LIBRARY_PATH": f"{ROOT}/build/guest", "BENCH_STEPS": "1"}
+    launches = []
+    with subprocess.Popen([program, kernel], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdin is not None
+        assert run.stdout is not None
+        line = run.stdout.readline()
+        folders = processes(endpoint)
+        while True:
+            before_s = processor_s(folders)
+            try:
+                run.stdin.write("\n")
+                run.stdin.flush()
+            except BrokenPipeError:
+                break
+            line = run.stdout.readline()
+            if not line or line.startswith(kernel):
+                break
+            launches.append((processor_s(folders) - before_s, float(line)))
+    if not launches or run.returncode:
+        raise SystemExit(f"slowdown: {kernel} failed")
+    return min(used_s for used_s, _ in launches), min(wall_s for _, wall_s in launches)
+
+
 def main() -> None:
-    """Print a row for each kernel."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print the rows of each kernel."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kernels", nargs="*", default=KERNELS, metavar="KERNEL", help=f"some of: {' '.join(KERNELS)}")
     parser.add_argument("--program", type=Path, help="tests/bench/kernels.cu, compiled elsewhere")
     parser.add_argument("--processors", type=int, help="how many to use (all)")
+    parser.add_argument("--seconds", type=float, default=140, help="begin no measurement later than this (140)")
     options = parser.parse_args()
+    begin = time.monotonic()
     if options.processors:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.processors])
     program = options.program or kernels.BUILT / "kernels"
-    if not program.exists():
-        kernels.build()
-    times: dict[str, dict[str, list[float]]] = {tool: {} for tool in TOOLS}
+    if not options.program:
+        kernels.build_cuda(kernels.BUILT, "kernels")
     with ExitStack() as stack:
         endpoints = {}
-        for tool in TOOLS:
+        for tool in ("plain", *TOOLS):
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgpu-slowdown-")))
             config = folder / "vgpud.toml"
             config.write_text(f'cache_dir = "{folder}"\n' + SETTINGS.get(tool, f'sanitize = ["{tool}"]\n'))
             endpoints[tool] = stack.enter_context(PrivateDaemon("h100", config=config, log=folder / "log")).endpoint
-        for _ in range(TURNS):
-            for tool, endpoint in endpoints.items():
-                env = {**os.environ, "VGPU_ENDPOINT": str(endpoint), "LD_LIBRARY_PATH": f"{ROOT}/build/guest"}
-                done = subprocess.run([program], env=env, capture_output=True, text=True, timeout=600, check=True)
-                for line in done.stdout.splitlines():
-                    name, seconds, *_ = line.split()
-                    times[tool].setdefault(name, []).append(float(seconds))
-    print(f"{'kernel':<12}{'plain':>12}" + "".join(f"{tool:>12}" for tool in TOOLS[1:]))
-    for name, plain in times["plain"].items():
-        base = statistics.median(plain)
-        ratios = "".join(f"{statistics.median(times[tool][name]) / base:>11.1f}x" for tool in TOOLS[1:])
-        print(f"{name:<12}{base * 1e3:>9.2f} ms{ratios}")
+        print(f"{len(os.sched_getaffinity(0))} CPUs, load {os.getloadavg()[0]:.1f} before")
+        print(f"{'kernel':<28}{'plain':>12}" + "".join(f"{tool:>12}" for tool in TOOLS), flush=True)
+        for kernel in options.kernels:
+            if time.monotonic() - begin > options.seconds:
+                print(f"{kernel:<16}  left out: --seconds are over")
+                continue
+            times = {tool: measure(program, kernel, endpoint) for tool, endpoint in endpoints.items()}
+            again = measure(program, kernel, endpoints["plain"])
+            for i, what in enumerate(("processors", "wall")):
+                plain = (times["plain"][i] + again[i]) / 2
+                ratios = "".join(f"{times[tool][i] / plain:>11.1f}x" for tool in TOOLS)
+                print(f"{kernel:<16}{what:<12}{plain * 1e3:>9.2f} ms{ratios}", flush=True)
 
 
 if __name__ == "__main__":

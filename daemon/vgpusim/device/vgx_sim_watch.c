@@ -144,15 +144,18 @@ static bool is_all_written(const struct held *last) {
   static _Thread_local struct {
     uint64_t address, seen, allocations;
   } written[16];
-  uint64_t i = (last->range.address >> 9 ^ last->range.address >> 21) % 16, allocations = vgx_sim_watch_allocations();
-  if (written[i].address == last->range.address && written[i].seen == last->seen &&
-      written[i].allocations == allocations)
-    return true;
+  static _Thread_local uint32_t oldest;
+  uint64_t allocations = vgx_sim_watch_allocations();
+  for (uint32_t i = 0; i < 16; i++)
+    if (written[i].address == last->range.address && written[i].seen == last->seen &&
+        written[i].allocations == allocations)
+      return true;
   if (!vgx_sim_is_defined(last->range.address, last->range.nbytes))
     return false;
-  written[i].address = last->range.address;
-  written[i].seen = last->seen;
-  written[i].allocations = allocations;
+  written[oldest].address = last->range.address;
+  written[oldest].seen = last->seen;
+  written[oldest].allocations = allocations;
+  oldest = (oldest + 1) % 16;
   return true;
 }
 
