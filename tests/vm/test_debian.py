@@ -47,6 +47,7 @@ def guest(host: tuple[VmDaemon, Vm], tmp_path_factory: pytest.TempPathFactory) -
     (bundle,) = package("bundle", tmp_path_factory.mktemp("b"), "--without-programs", "--folder").iterdir()
     (deb,) = package("guest", tmp_path_factory.mktemp("g")).glob("*.deb")
     files = {"/usr/local/bin/saxpy": cuda13().build("saxpy"), "/root/vgpu-guest.deb": deb}
+    files["/usr/local/lib/counting.py"] = Path(__file__).parent / "programs/counting.py"
     options = host[1].part("vm").split("\n", 1)[1].split()
     # boot() shares the memory of every guest already, so these options are left out.
     assert options[:4] == [
@@ -156,11 +157,24 @@ def test_GP6_the_first_client_starts_vgpud(service: Guest) -> None:
 
 
 def test_reload_keeps_it_and_a_crash_brings_another(service: Guest) -> None:
+    """The program at work when vgpud is killed goes on, and its session is the next vgpud's."""
     before = service.check("systemctl show -P MainPID vgpud")
     service.check("systemctl reload vgpud")
     assert service.check("systemctl show -P MainPID vgpud") == before
+    install(service)
+    service.run("/usr/bin/python3 /usr/local/lib/counting.py > /run/counting.log 2>&1 < /dev/null &")
+    service.wait_until("[ -e /run/counting ]")
+    worker = service.check("cat /sys/fs/cgroup/system.slice/vgpud.service/tenant-*/session-*/cgroup.procs")
     service.check("systemctl kill --kill-whom=main -s KILL vgpud")
     service.wait_until(f"[ $(systemctl show -P MainPID vgpud) != {before.strip()} ] && systemctl is-active vgpud")
+    assert "a vgpud before this one crashed" in journal(service)
+    service.check("rm /run/counting")
+    service.wait_until("[ -e /run/counting ]")
+    group = "/sys/fs/cgroup/system.slice/vgpud.service/tenant-*/session-*"
+    assert service.check(f"cat {group}/cgroup.procs {group}/pids.max") == f"{worker}4096\n"
+    service.check("touch /run/enough")
+    service.wait_until(f'[ -z "$(ls -d {group})" ]')
+    assert service.check("cat /run/counting.log") == "right\n"
 
 
 def test_a_vms_device_is_a_unit_of_its_own(service: Guest) -> None:

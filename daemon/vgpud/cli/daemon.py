@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vgpud.devices.inventory import InventoryError, load_inventory
+from vgpud.serving.fd_store import receive_kept
 from vgpud.serving.listener import AlreadyRunningError, ListenError
+from vgpud.serving.notify import Notifier
 from vgpud.serving.service import Service
 from vgpud.serving.succession import receive, refusal
 from vgpud.tenancy.state_file import StateError
@@ -63,7 +65,7 @@ def daemon(
         return
     configure_log(config.log.level, config.log.format)
     try:
-        service = Service(config, inventory, config_path=config_path, incoming=receive())
+        service = Service(config, inventory, config_path=config_path, incoming=receive() or receive_kept(Notifier()))
     except StateError as error:
         fail(str(error), ExitStatus.CONFIG)
     gc.freeze()  # excludes loaded code from later garbage collections, which then scan only sessions

@@ -6,28 +6,43 @@ The variables are removed from the environment, so that no worker takes them for
 from __future__ import annotations
 
 import os
+import re
 import socket
 from typing import TYPE_CHECKING
 
 from vgpud.endpoint import Endpoint, TcpEndpoint, UnixEndpoint
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Mapping, MutableMapping
 
-_FIRST_FD = 3
-_COUNT_CAP = 64
+FIRST_FD = 3
+KEPT = "vgpud-"  # begins the names of what an earlier vgpud has left with the manager (fd_store.py)
+KEPT_NAME = re.compile(f"{KEPT}(state-)?[0-9]{{1,18}}")
+_COUNT_CAP = 65536
+
+
+def passed_names(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The names of the descriptors that were passed to this very process, from FIRST_FD on."""
+    pid, count = environment.get("LISTEN_PID", ""), environment.get("LISTEN_FDS", "")
+    if pid != str(os.getpid()) or not count.isdecimal() or int(count) > _COUNT_CAP:
+        return []
+    names = environment.get("LISTEN_FDNAMES", "").split(":")
+    return (names + [""] * int(count))[: int(count)]
 
 
 def take_sockets(environment: MutableMapping[str, str] = os.environ) -> list[socket.socket]:
     """The listening stream sockets that were passed to this very process; none if systemd passed none."""
-    pid, count = environment.pop("LISTEN_PID", ""), environment.pop("LISTEN_FDS", "")
-    environment.pop("LISTEN_FDNAMES", None)
-    if pid != str(os.getpid()) or not count.isdecimal() or int(count) > _COUNT_CAP:
-        return []
+    names = passed_names(environment)
+    for variable in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"):
+        environment.pop(variable, None)
     found = []
-    for fd in range(_FIRST_FD, _FIRST_FD + int(count)):
+    for fd in (FIRST_FD + i for i, name in enumerate(names) if not KEPT_NAME.fullmatch(name)):
         os.set_inheritable(fd, False)
-        sock = socket.socket(fileno=fd)
+        try:
+            sock = socket.socket(fileno=fd)
+        except OSError:  # not a socket
+            os.close(fd)
+            continue
         if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and sock.type == socket.SOCK_STREAM:
             sock.setblocking(False)
             found.append(sock)

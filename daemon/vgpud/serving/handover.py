@@ -324,8 +324,27 @@ class Handover:
         region: Region | None,
         on_end: Callable[[], None],
     ) -> Worker:
-        """Adopt a session of the previous vgpud, which dump() described, and its worker."""
+        """Adopt a session of the previous vgpud, which dump() described, and its worker. Raises RESTORE_ERRORS, if
+        fields or descriptors are missing: then nothing is held for it.
+        """
         kept = ExitStack()
+        try:
+            return self._adopt(session, fields, process, incoming, config, region, on_end, kept)
+        except BaseException:
+            kept.close()
+            raise
+
+    def _adopt(
+        self,
+        session: Session,
+        fields: dict[str, Any],
+        process: Process,
+        incoming: Incoming,
+        config: Config,
+        region: Region | None,
+        on_end: Callable[[], None],
+        kept: ExitStack,
+    ) -> Worker:
         owner = None if fields["owner"] is None else Identified.restore(fields["owner"], incoming)
         folder, leave = self._folders.enter(owner, session.tenant_name, Path(fields["folder"]))
         kept.callback(leave)
@@ -334,13 +353,13 @@ class Handover:
             sock = socket.socket(fileno=incoming.take(fd))
             if owner is not None and name == "ipc":
                 desks[name] = ipc = self._ipc.open(owner.copy(), sock)
+                kept.callback(ipc.close)
                 self._ipc.restore(ipc, fields["shared"], incoming)
             elif owner is not None and name == "images":
                 desks[name] = self._images.open(owner.copy(), sock)
+                kept.callback(desks[name].close)
             else:
                 sock.close()
-        for desk in desks.values():
-            kept.callback(desk.close)
         self.meters.begin(session.number, session.tenant_name, incoming.take(fields["meter"]))
         kept.callback(self.meters.end, session.number)
         row, group = fields["ledger_row"], None if fields["group"] is None else Path(fields["group"])

@@ -52,6 +52,11 @@ class Listener:
         return cls(sock, parse_endpoint(endpoint, listening=True), lock_fd, fields["path"])
 
     @property
+    def is_reachable(self) -> bool:
+        """False: the socket file has been removed, as systemd does below RuntimeDirectory= when a service crashes."""
+        return self.path is None or Path(self.path).exists()
+
+    @property
     def _mark(self) -> Path | None:
         return Path(f"{self.endpoint.path}.restarting") if isinstance(self.endpoint, UnixEndpoint) else None
 

@@ -5,12 +5,15 @@ sent.
 from __future__ import annotations
 
 import os
+import select
 import socket
 import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_BARRIER_S = 5.0
 
 
 class Notifier:
@@ -24,16 +27,39 @@ class Notifier:
         if usec.isdigit() and int(usec) > 0 and pid in ("", str(os.getpid())):
             self.watchdog_s = int(usec) / 1e6
 
-    def send(self, *lines: str) -> None:
-        """One datagram of state lines."""
+    def send(self, *lines: str, fd: int | None = None) -> bool:
+        """One datagram of state lines; whether it could be sent."""
         if not self._address:
-            return
+            return False
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
                 sock.settimeout(1.0)
-                sock.sendto("\n".join(lines).encode(), self._address)
+                sock.connect(self._address)
+                socket.send_fds(sock, ["\n".join(lines).encode()], [] if fd is None else [fd])
         except OSError:
-            pass
+            return False
+        return True
+
+    def store(self, name: str, fd: int) -> bool:
+        """Have the manager keep a descriptor for the next start, whatever becomes of its other end."""
+        return self.send("FDSTORE=1", f"FDNAME={name}", "FDPOLL=0", fd=fd)
+
+    def forget(self, name: str) -> None:
+        """Have it close one that it keeps."""
+        self.send("FDSTOREREMOVE=1", f"FDNAME={name}")
+
+    def barrier(self) -> None:
+        """Wait until the manager has handled what was sent before (sd_notify_barrier(3)), or seems not to."""
+        end, theirs = os.pipe()
+        try:
+            sent = self.send("BARRIER=1", fd=theirs)
+        finally:
+            os.close(theirs)
+        poll = select.poll()
+        poll.register(end, 0)  # the end of file alone
+        if sent:
+            poll.poll(_BARRIER_S * 1000)
+        os.close(end)
 
     def ready(self, status: str) -> None:
         """Clients can connect."""

@@ -40,6 +40,7 @@ from .admission import Admission, Refusal, common_version
 from .pace import Pace
 from .peer_log import PeerLog
 from .pending import PendingConnections
+from .succession import RESTORE_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -235,10 +236,15 @@ class Server:
         self._handover.restore_sums(served, incoming)
         for key, each in served["sessions"].items():
             session = sessions[int(key)]
-            process, region = processes[each["worker"]["process"]], self.regions.get(session.peer.vm or "")
-            session.worker = self._handover.restore(
-                session, each, process, incoming, self.config, region, partial(self._admission.close, session)
-            )
+            region = self.regions.get(session.peer.vm or "")
+            try:
+                process = processes[each["worker"]["process"]]
+                session.worker = self._handover.restore(
+                    session, each, process, incoming, self.config, region, partial(self._admission.close, session)
+                )
+            except RESTORE_ERRORS as error:
+                session.log.error("the session ends: what the vgpud before left of it is damaged", error=repr(error))
+                continue
             session.worker.set_lines_per_s(self.config.log.lines_per_session_s)
         for each in fields["waiting"]:
             sock = socket.socket(fileno=incoming.take(each["sock"]))

@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from vgpud.vm.supervision import VmDevice
 from vgpud.worker.user_ids import format_ids, parse_ids
 
 from .activation import matching, take_sockets
+from .fd_store import FdStore
 from .handover import Handover
 from .listener import Listener, adopt_listener, open_listener
 from .notify import Notifier
@@ -51,6 +53,9 @@ if TYPE_CHECKING:
 
 _VHOST_VSOCK = Path("/dev/vhost-vsock")  # the kernel's own vsock device for virtual machines
 CHECK_TIMEOUT_S = 40.0  # for the installed program's `--check`, on a busy machine
+# How often what outlives a crash is looked at when no session begins or ends, how soon after one has, and how much
+# longer the pause is than the look takes of a processor.
+_KEEP_S, _KEEP_PAUSE_S, _KEEP_PART = 2.0, 0.05, 20
 _STOP_MARGIN_S = 10.0  # to close what is left, on a busy machine
 _RELOADABLE = {"limits", "tokens", "shares", "users", "default_share", "images", "log"}
 
@@ -75,6 +80,9 @@ class Service:
             self.metrics.restore(incoming.document["metrics"])
         self._config_path = config_path
         self._notifier = Notifier()
+        self._store = FdStore(self._notifier)
+        if incoming is not None and incoming.document.get("store") is not None:
+            self._store.restore(incoming.document["store"])
         self._log = get_logger()
         self._inventory = inventory
         self._user_namespace: tuple[int, range] | None = None  # its descriptor, and the workers' ids in it
@@ -208,8 +216,12 @@ class Service:
             for url, fields in self._inherited.items():
                 Listener.restore(fields, url, self._incoming).close()  # the configuration has this endpoint no longer
             self._inherited.clear()
+            if self._incoming.is_after_crash:
+                working = self.server.sessions.working
+                self._log.warning("a vgpud before this one crashed: its sessions go on", sessions=working)
             self._incoming.close()
             self._incoming = None
+        self._placement.end_others()
         await asyncio.to_thread(self._folders.remove_left)
         self.supervisor.start()
         if self.config.backend == "cuda":
@@ -251,7 +263,10 @@ class Service:
     def _listen(self, endpoint: Endpoint, *, mode: int | None = None, group: str | None = None) -> Listener:
         """The listener of the previous vgpud, or a new one."""
         if self._incoming is not None and (fields := self._inherited.pop(str(endpoint), None)) is not None:
-            return Listener.restore(fields, str(endpoint), self._incoming)
+            listener = Listener.restore(fields, str(endpoint), self._incoming)
+            if listener.is_reachable:
+                return listener
+            listener.close()
         if mode is None:
             mode, group = self.config.socket.mode_bits, self.config.socket.group
         return open_listener(endpoint, mode=mode, group=group)
@@ -325,7 +340,7 @@ class Service:
             device.stop()  # a device process stays while a VM uses it
         outgoing = Outgoing()
         try:
-            outgoing.execute(self._dump(outgoing))
+            outgoing.execute(self._dump(outgoing) | {"store": self._store.dump()})
         except OSError as error:
             self._log.error("not restarted, and draining: the program cannot be executed", error=str(error))
         for listener in self.listeners:
@@ -349,6 +364,7 @@ class Service:
     async def stop(self) -> None:
         """End every session and worker, and remove the sockets."""
         self._notifier.stopping(self.config.limits.worker_exit_timeout_s + _STOP_MARGIN_S)
+        self._store.clear()
         self._log.info("stopping", sessions_ended=self.server.sessions.working)
         for device in self.vm_devices:
             device.stop()
@@ -388,6 +404,7 @@ class Service:
             tasks.append(asyncio.ensure_future(until()))  # type: ignore[arg-type]
         tasks.append(asyncio.create_task(self._restart_wanted.wait()))
         watchdog = asyncio.create_task(self._feed_watchdog())
+        keeping = asyncio.create_task(self._keep())
         try:
             while True:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -401,7 +418,7 @@ class Service:
             if ordered.is_set():
                 await self.drain(again)
         finally:
-            for task in tasks:
+            for task in (*tasks, keeping):
                 task.cancel()
             await self.stop()
             watchdog.cancel()
@@ -444,10 +461,25 @@ class Service:
             "isolation_missing": [*self._spawner.missing, *self._placement.missing],
             "spare_workers": self.supervisor.spare_pids,
             "warm_workers": self.supervisor.warm_pids,
+            "sessions_stored": self._store.sessions,
             "vms": [device.summary() for device in self.vm_devices],
             "metrics": self.metrics.snapshot(),
             "sessions": [session.summary() for session in self.server.sessions],
         }
+
+    async def _keep(self) -> None:
+        """Have the manager keep what a vgpud that is started after a crash of this one goes on with."""
+        if not self._store.is_on:
+            return
+        while True:
+            begun = time.thread_time()
+            self._store.save(self._dump)
+            took_s = time.thread_time() - begun
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_KEEP_S):
+                    await self.server.sessions.changed.wait()
+            self.server.sessions.changed.clear()
+            await asyncio.sleep(max(_KEEP_PAUSE_S, _KEEP_PART * took_s))
 
     async def _feed_watchdog(self) -> None:
         """Ping the watchdog from the event loop itself, so that a hanging loop stops the pings."""

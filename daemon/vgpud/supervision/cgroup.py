@@ -69,12 +69,8 @@ class Cgroups:
         group = parent / f"session-{session}"
         try:
             parent.mkdir(exist_ok=True)
-            (parent / "cpu.weight").write_text(str(weight or WEIGHT_DEFAULT))
-            _enable(parent)
             group.mkdir(exist_ok=True)
-            (group / "pids.max").write_text(str(_PIDS_MAX))
-            if memory_nbytes is not None:
-                (group / "memory.max").write_text(str(memory_nbytes))
+            _bound(group, weight, memory_nbytes)
             (group / "cgroup.procs").write_text(str(pid))
         except OSError:
             _remove([group, parent])
@@ -82,9 +78,19 @@ class Cgroups:
         self._workers.add(group)
         return group
 
-    def adopt(self, group: Path) -> None:
-        """Record that a worker of the previous vgpud is in this group."""
+    def adopt(self, group: Path, weight: int | None, memory_nbytes: int | None) -> None:
+        """Record that a worker of the previous vgpud is in this group. After a crash the bounds are to be written
+        again: the unit takes the controllers away, so that systemd can start the next vgpud in the group above.
+        """
         self._workers.add(group)
+        with contextlib.suppress(OSError):
+            _bound(group, weight, memory_nbytes)
+
+    def end_others(self) -> None:
+        """End what is in groups of workers that were not adopted."""
+        for group in self._root.glob("tenant-*/session-*"):
+            if group not in self._workers:
+                self.leave(group)
 
     def leave(self, group: Path) -> None:
         """The worker has ended: end whatever else is in its group, and remove it."""
@@ -115,6 +121,15 @@ def _is_delegated(group: Path) -> bool:
         with contextlib.suppress(OSError):
             return os.getxattr(group, name) == b"1" and os.access(group / "cgroup.procs", os.W_OK)
     return False
+
+
+def _bound(group: Path, weight: int | None, memory_nbytes: int | None) -> None:
+    """Write a worker's bounds, and the weight of its tenant. Raises OSError."""
+    (group.parent / "cpu.weight").write_text(str(weight or WEIGHT_DEFAULT))
+    _enable(group.parent)
+    (group / "pids.max").write_text(str(_PIDS_MAX))
+    if memory_nbytes is not None:
+        (group / "memory.max").write_text(str(memory_nbytes))
 
 
 def _enable(group: Path) -> None:

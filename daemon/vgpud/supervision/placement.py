@@ -40,11 +40,8 @@ class Placement:
         """Move a session's worker to its control group or set its nice value. Returns the group, for leave(), if there
         is one.
         """
-        share = config.share(session.share)
-        weight = None if share is None else share.weight
+        weight, nbytes = _bounds(session, config)
         if self._cgroups is not None:
-            memory_mib = config.limits.worker_memory_mib
-            nbytes = None if memory_mib is None else memory_mib << 20
             group = self._cgroups.enter(pid, session.number, session.tenant, weight, nbytes)
             if group is not None:
                 return group
@@ -62,10 +59,21 @@ class Placement:
         if self._cgroups is None or group is None:
             self.place(pid, session, config)
         else:
-            self._cgroups.adopt(group)
+            self._cgroups.adopt(group, *_bounds(session, config))
+
+    def end_others(self) -> None:
+        """End workers that a crashed vgpud left and that were not adopted."""
+        if self._cgroups is not None:
+            self._cgroups.end_others()
 
     def leave(self, pid: int, group: Path | None) -> None:
         """Undo place() for a worker that has ended."""
         if self._cgroups is not None and group is not None:
             self._cgroups.leave(group)
         self._balance.remove(pid)
+
+
+def _bounds(session: Session, config: Config) -> tuple[int | None, int | None]:
+    """The tenant's weight, and the bytes of memory that a worker may use."""
+    share, memory_mib = config.share(session.share), config.limits.worker_memory_mib
+    return None if share is None else share.weight, None if memory_mib is None else memory_mib << 20

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import itertools
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _PACKET_NBYTES = 64 * 1024
 _MESSAGES_A_TURN = 64
+_LAST_WORD_S = 1.0  # for the launcher to say how a worker ended
 _UNKNOWN_CODE = 1  # exit code of a worker that outlived its launcher
 
 
@@ -160,6 +162,12 @@ class CommandSpawner:
         """See Spawner."""
 
 
+def _is_readable(fd: int) -> bool:
+    poll = select.poll()  # any number, unlike select()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
 class _LaunchedProcess:
     """A child of a launcher, which reports when and how it ended."""
 
@@ -210,6 +218,11 @@ class _LaunchedProcess:
     def pidfd(self) -> int | None:
         """None until the process has been forked, and after its end."""
         return self._pidfd
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the kernel says so."""
+        return self._pidfd is None or _is_readable(self._pidfd)
 
     def watch(self, on_end: Callable[[], None]) -> None:
         """The launcher has ended: watch the process and call `on_end` at its end, which nothing else reports."""
@@ -329,7 +342,18 @@ class _Launcher:
             process = _LaunchedProcess(f"{launcher.pid}:{number}", _ignore, uid, ids)
             process.started(incoming.take(name))
             launcher._processes[int(number)] = process
+            if process.has_ended:  # while no vgpud ran; or the one before has read what the launcher says of it
+                asyncio.get_running_loop().call_later(_LAST_WORD_S, launcher._presume_exited, int(number))
         return launcher, {process.key: process for process in launcher._processes.values()}
+
+    def _presume_exited(self, number: int) -> None:
+        if (process := self._processes.pop(number, None)) is not None:
+            process.exited(_UNKNOWN_CODE)
+            self._stop_if_done()
+
+    def _stop_if_done(self) -> None:
+        if self._is_retired and not self._processes:
+            self.stop()
 
     def _end_hung(self) -> None:
         """Stop using a launcher that has not forked a worker within its start timeout: later orders would fail, too."""
@@ -407,8 +431,7 @@ class _Launcher:
         if message["type"] == "failed":
             get_logger().warning("the launcher could not fork a worker", why=message["why"])
         process.exited(message.get("code", _UNKNOWN_CODE))
-        if self._is_retired and not self._processes:
-            self.stop()
+        self._stop_if_done()
 
 
 class LauncherSpawner:

@@ -297,14 +297,14 @@ class Supervisor:
         on_end: Callable[[Worker], None],
     ) -> Worker:
         """Adopt a worker of the previous vgpud, with its session; `fields`: Worker.dump()'s; `tenant`: as in take()."""
+        pidfd = None if fields["client_pidfd"] is None else incoming.take(fields["client_pidfd"])
         worker = adopt_worker(process, fields, incoming, session, self._exited)
         worker.owner = self._owner(tenant)
         self._workers.add(worker)
         self._idle.clear()
-        pidfd = fields["client_pidfd"]
         worker.on_end = on_end
         exit_s = self._limits.worker_exit_timeout_s
-        worker.watch_client(None if pidfd is None else incoming.take(pidfd), exit_s, self._count_kill)
+        worker.watch_client(pidfd, exit_s, self._count_kill)
         if fields["client_is_gone"]:
             worker.client_is_gone(exit_s, self._count_kill)
         if not fields["is_attached"]:

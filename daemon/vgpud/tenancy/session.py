@@ -111,6 +111,7 @@ class SessionTable:
         # A random start makes handles from before a restart of vgpud look stale, not valid.
         self._epoch = secrets.randbelow(65535)
         self._closed = asyncio.Event()  # set when a session is closed
+        self.changed = asyncio.Event()  # one has been opened, attached or closed
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -190,6 +191,7 @@ class SessionTable:
 
     def tell(self, event: str, session: Session) -> None:
         """Send an event of a session to all watchers."""
+        self.changed.set()
         for queue in list(self.watchers):
             if queue.full():
                 self.watchers.discard(queue)

@@ -61,6 +61,26 @@ def test_a_worker_has_a_group_below_its_tenants(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("delegated")
+def test_after_a_crash_bounds_are_written_again_and_others_end(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    before = tree.open()
+    adopted, other = before.enter(4711, 5, "uid:1000", 300, None), before.enter(4712, 6, "uid:1001", None, None)
+    assert adopted is not None
+    assert other is not None
+    for file in (adopted.parent / "cpu.weight", adopted / "pids.max", adopted.parent / "cgroup.subtree_control"):
+        file.write_text("")  # as the unit's ExecStopPost= has left them
+    groups = tree.open()
+    groups.adopt(adopted, 300, 1 << 30)
+    groups.end_others()
+    assert (adopted.parent / "cpu.weight").read_text() == "300"
+    assert (adopted.parent / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
+    assert (adopted / "pids.max").read_text() == "4096"
+    assert (adopted / "memory.max").read_text() == str(1 << 30)
+    assert not (adopted / "cgroup.kill").exists()
+    assert (other / "cgroup.kill").read_text() == "1"
+
+
+@pytest.mark.usefixtures("delegated")
 def test_without_the_controllers_nothing_is_divided(tmp_path: Path) -> None:
     with pytest.raises(CgroupError, match="no control of memory, pids in"):
         Tree(tmp_path, "cpu").open()
