@@ -118,6 +118,15 @@ class Running:
         """The administrator's interface."""
         return AdminClient(self.admin_path)
 
+    def measured_sessions(self) -> list[dict[str, Any]]:
+        """All sessions, with the memory of each: vgpud leaves it out when a busy worker answers late."""
+
+        def measured() -> list[dict[str, Any]]:
+            sessions = self.admin.get("sessions")["sessions"]
+            return sessions if all(session["memory_nbytes"] for session in sessions) else []
+
+        return wait_until(measured)
+
     def end(self) -> None:
         """Send SIGTERM, then SIGINT so that vgpud does not wait for sessions; all its processes are gone afterwards."""
         if self.process.poll() is None:

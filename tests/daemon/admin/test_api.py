@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from click.testing import CliRunner
+from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from vgpud.cli.admin_client import AdminError
 from vgpud.cli.client import RefusedError
@@ -27,7 +28,7 @@ def real(tmp_path_factory):
 
 def test_a_session_is_seen_and_ended(real):
     client = start_client(real)
-    [session] = real.admin.get("sessions")["sessions"]
+    [session] = real.measured_sessions()
     assert session["pid"] == client.pid
     assert session["memory_nbytes"] == [0]
     assert session["memory_limit_nbytes"] is None
@@ -46,8 +47,14 @@ def test_a_session_is_seen_and_ended(real):
 
 def test_metrics_are_prometheus(real):
     client = start_client(real)
-    done = CliRunner().invoke(vgpu, ["metrics", "--admin", str(real.admin_path)])
-    families = {family.name: family for family in text_string_to_metric_families(done.output)}
+
+    def complete() -> dict[str, Metric]:
+        done = CliRunner().invoke(vgpu, ["metrics", "--admin", str(real.admin_path)])
+        families = {family.name: family for family in text_string_to_metric_families(done.output)}
+        memory = families.get("vgpu_session_memory_bytes")
+        return families if memory and memory.samples else {}  # none if the worker answered late
+
+    families = wait_until(complete)
     assert families["vgpu_sessions_open"].samples[0].value == 1
     assert families["vgpu_image_held_bytes"].samples[0].value == 0
     [free] = families["DCGM_FI_DEV_FB_FREE"].samples

@@ -107,7 +107,7 @@ def test_programs_go_on(running: Running) -> None:
         program.step()
         program.end()
     wait_until(lambda: len(running.admin.get("sessions")["sessions"]) == 1)
-    sessions = running.admin.get("sessions")["sessions"]
+    sessions = running.measured_sessions()
     assert sessions[0]["worker_pid"] == worker
     assert sessions[0]["memory_nbytes"][0] >= 1 << 20
     assert sessions[0]["share"] == "small"
