@@ -33,7 +33,6 @@ REPLIES = HEADER_NBYTES + RECORDS_NBYTES
 # Computes until a call fails; the canary behind every buffer that a reply fills must stay unchanged.
 PROGRAM = """
 import signal
-signal.alarm(2)  # a lie may keep it waiting for ever
 def guarded(nbytes):
     buffer = create_string_buffer(bytes(nbytes) + b"canary", nbytes + 7)
     return buffer, lambda: buffer.raw[nbytes:nbytes + 6] == b"canary"
@@ -42,6 +41,7 @@ try:
     p = alloc(1 << 20)
     stream = new(cuda.cuStreamCreate, 1)
     print("ready", flush=True)
+    signal.alarm(2)  # a lie may keep it waiting for ever
     while True:
         ok(cuda.cuMemsetD32Async(p, 7, c_size_t(64), stream))
         ok(cuda.cuStreamSynchronize(stream))
