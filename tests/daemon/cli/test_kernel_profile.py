@@ -16,6 +16,7 @@ from vgpud.cli.status import ExitStatus
 from tests.conftest import VGPU, merged
 from tests.daemon.running import children, wait_until
 from tests.guest.elf_file import compile_c, compile_library
+from tests.patience import PATIENCE_S
 from tests.programs.toolchain import PTX, cuda13
 
 LINE = "2026-11-29 02:00:00 info    worker says session=3 worker=7 line={}"
@@ -30,7 +31,7 @@ def said(text: str) -> str:
 
 def profile(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [*VGPU, "sim", "profile", *map(str, arguments)]
-    return subprocess.run(command, env=merged(None), capture_output=True, text=True, timeout=110)
+    return subprocess.run(command, env=merged(None), capture_output=True, text=True, timeout=PATIENCE_S)
 
 
 def test_lines_of_launches() -> None:
@@ -129,7 +130,10 @@ def test_a_program_that_fails_is_profiled(program: Path) -> None:
 
 
 def test_what_still_runs_when_time_is_up_is_named(program: Path) -> None:
-    done = profile("--timeout", "5", "--", program, "endless")
+    for timeout_s in ("5", "20", "80"):  # until it is long enough for the program to launch both kernels
+        done = profile("--timeout", timeout_s, "--", program, "endless")
+        if "still running" in done.stderr:
+            break
     assert (done.returncode, done.stdout) == (ExitStatus.TIMEOUT, "started\n")
     first, *_, quick, endless = done.stderr.splitlines()
     assert first == "vgpu sim profile: time is up (--timeout): the program is ended"
