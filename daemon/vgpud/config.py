@@ -149,6 +149,7 @@ class LimitsConfig(_Model):
     warm_workers: int = Field(default=0, ge=0, le=16)  # for each device; the context of each uses device memory
     kernel_cache_nbytes: int = Field(default=2**30, ge=0, le=2**44)  # on disk, for each tenant; 0: nothing is kept
     kernel_compile_s: float = Field(default=300.0, ge=0.1, le=1e6)  # processor time for one kernel, on the simulator
+    kernel_run_s: float = Field(default=0.0, ge=0, le=1e6)  # for one kernel, on the simulator; 0: no limit
     # How long a worker's thread polls an empty ring before it sleeps; default: 50, or 0 with at most two processors.
     spin_us: int | None = Field(default=None, ge=0, le=1_000_000)
     hello_timeout_s: float = Field(default=5.0, gt=0, le=60)

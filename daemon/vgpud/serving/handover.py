@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
 from contextlib import ExitStack, suppress
@@ -411,6 +412,7 @@ class Handover:
                 "spin_us": config.limits.spin_here_us,
                 "kernel_cache_nbytes": config.limits.kernel_cache_nbytes,
                 "kernel_compile_ms": round(config.limits.kernel_compile_s * 1000),
+                "kernel_run_ms": math.ceil(config.limits.kernel_run_s * 1000),
                 "host_nbytes": session.quotas.get("host_nbytes", config.limits.host_memory_nbytes),
                 "tools": config.sanitizer_tools,
                 "counts": int(config.profile),

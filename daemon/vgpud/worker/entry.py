@@ -155,6 +155,7 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
                 backend.glue.set_cache(_kernel_cache(assignment))
                 compile_s = assignment.limits["kernel_compile_ms"] / 1000
                 backend.glue.set_compile_limit(compile_s, lambda what: _end_compiling(lib, control, what, compile_s))
+                lib.vgx_sim_set_watchdog(assignment.limits["kernel_run_ms"])
                 lib.vgx_sim_tools = assignment.limits["tools"]
                 lib.vgx_sim_counts = bool(assignment.limits["counts"])
             options.backend = backend.pointer

@@ -149,7 +149,8 @@ static void *watchdog_thread(void *unused) {
     uint64_t now = vgw_now_ns(), next = UINT64_MAX;
     for (struct running *r = jobs; r; r = r->next) {
       if (r->fault.result == CUDA_SUCCESS && r->deadline_ns <= now) {
-        r->fault = (struct vgx_sim_fault){.result = CUDA_ERROR_LAUNCH_TIMEOUT, .message = "the watchdog's limit"};
+        r->fault = (struct vgx_sim_fault){.result = CUDA_ERROR_LAUNCH_TIMEOUT,
+                                          .message = "longer than limits.kernel_run_s of vgpud"};
         if (r->ending.result != CUDA_SUCCESS)
           r->fault = r->ending;
         __atomic_store_n(&r->stop, 1, __ATOMIC_RELEASE);
