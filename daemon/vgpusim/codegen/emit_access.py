@@ -63,6 +63,7 @@ def address(
     else:
         at, inside = plus(e, e.read(base, 64), offset), _is_inside(e, base, offset, nbytes)
         fixed = inside and isinstance(base, ir.Symbol) and space != "global"
+    fixed = fixed and not _is_misplaced(e, base, offset, space, align)
     if e.state.counted:
         emit_count.access(e, ins, space or "other", nbytes, kind, mask, sizes)
     if e.state.watched and not (fixed and isinstance(base, ir.Symbol) and base.name not in e.program.shared):
@@ -84,6 +85,17 @@ def _is_inside(e: Emitter, base: ir.Operand, offset: int, nbytes: int) -> bool:
         at += e.program.locals[base.name]
         return at >= 0 and at + nbytes <= e.local_stride
     return abs(at) <= _MARGIN_NBYTES
+
+
+def _is_misplaced(e: Emitter, base: ir.Operand, offset: int, space: str, align: int) -> bool:
+    """Whether an access to a named shared or local variable is misaligned by its offset in the variable. One that is
+    misaligned only where this compiler has put a variable of less alignment is left alone: ptxas may put it elsewhere.
+    """
+    if not isinstance(base, ir.Symbol) or space == "param":
+        return False
+    start = e.program.shared.get(base.name, e.program.locals.get(base.name))
+    within = base.offset + offset
+    return start is not None and within % align != 0 and (start + within) % align != 0
 
 
 def _shared(e: Emitter, value: Value, offset: int) -> Value:

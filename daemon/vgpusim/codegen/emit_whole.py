@@ -5,8 +5,8 @@ on it: NCCL sends data and the flag that says that they are there in one vector 
 a receiver that sees the flag of one store and the data of an earlier one computes wrong results. x86 processors with
 AVX do aligned accesses of 16 bytes at once (Intel SDM, volume 3A, "Guaranteed Atomic Operations").
 
-LLVM is told an element's alignment alone: addresses of a kernel's own variables are not checked (emit_access), and a
-variable may be aligned to its elements, where an instruction for aligned vectors would end the process.
+LLVM is told an element's alignment alone: a kernel's own variable may be aligned to its elements, which emit_access
+accepts, and an instruction for aligned vectors would end the process there.
 """
 
 from __future__ import annotations

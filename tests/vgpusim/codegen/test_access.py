@@ -61,12 +61,58 @@ def test_lanes_that_do_not_act() -> None:
     assert [thread for *_, thread in bad(body.replace("%r1, 0;", "%r1, 3;"), 0)] == [3, 3]
 
 
-def test_shared_memory() -> None:
-    body = "add.u32 %r2, %r2, %r0; mad.lo.u32 %r2, %r1, 4, %r2; st.shared.u32 [%r2], %r1; ld.shared.u32 %r4, [%r2];"
+_LOCAL = ".local .align 16 .b8 l[64]; mov.u64 %x1, l; cvt.u64.u32 %x2, %r0; add.u64 %x1, %x1, %x2;"
+
+
+@pytest.mark.parametrize(
+    ("body", "nbytes", "word"),
+    [("st.shared.u32 [%r2], %r1;", 4, "write"), ("ld.shared.u32 %r4, [%r2];", 4, "read"),
+     ("ld.shared.u16 %h, [%r2];", 2, "read"), ("ld.shared.v2.u32 {%r4, %r5}, [%r2];", 8, "read"),
+     ("st.shared.v4.u32 [%r2], {%r1, %r1, %r1, %r1};", 16, "write"), ("ld.volatile.shared.u64 %x3, [%r2];", 8, "read"),
+     ("mad.lo.u32 %r2, %r1, 16, %r2; ld.shared.v2.u32 {%r4, %r5}, [%r2];", 8, "read"),
+     ("atom.shared.add.u32 %r4, [%r2], 1;", 4, "atomic"), ("red.shared.max.u64 [%r2], %x0;", 8, "atomic"),
+     ("atom.shared.cas.b32 %r4, [%r2], 0, 1;", 4, "atomic"),
+     ("cvt.u64.u32 %x1, %r2; cvta.shared.u64 %x1, %x1; ld.u32 %r4, [%x1];", 4, "read"),
+     (f"{_LOCAL} st.local.u32 [%x1], %r1;", 4, "write"), (f"{_LOCAL} ld.local.u64 %x3, [%x1+8];", 8, "read"),
+     (f"{_LOCAL} st.local.v2.u32 [%x1], {{%r1, %r1}};", 8, "write"),
+     (f"{_LOCAL} cvta.local.u64 %x1, %x1; ld.u16 %h, [%x1];", 2, "read")],
+)  # fmt: skip
+def test_offset_known_at_run_time(body: str, nbytes: int, word: str) -> None:
+    """Every thread's access to its own shared or local memory is `at` bytes off."""
+    body = f"add.u32 %r2, %r2, %r0; {body}"
+    assert bad(body, 16) == []
+    found = bad(body, nbytes // 2)
+    assert [(result, thread) for result, _, _, _, thread in found] == [(716, thread) for thread in range(64)] * 2
+    assert found[0][1].startswith(f"k: misaligned {word} of {nbytes} bytes by `".encode())
+
+
+def test_local_memory_at_an_index_of_each_thread() -> None:
+    body = ".local .align 8 .b8 l[64]; mov.u64 %x1, l; mad.wide.u32 %x1, %r4, 4, %x1; cvt.u64.u32 %x2, %r3;"
+    body = f"and.b32 %r4, %r1, 7; setp.eq.u32 %q, %r1, 37; selp.u32 %r3, %r0, 0, %q; {body} add.u64 %x1, %x1, %x2;"
+    body += "ld.local.u32 %r5, [%x1];"
     assert bad(body, 4) == []
-    found = bad(body, 1)
-    assert [result for result, *_ in found][:1] == [716]
-    assert b"st.shared.u32" in found[0][1]
+    assert [(result, thread) for result, _, _, _, thread in bad(body, 3)] == [(716, 37)] * 2
+
+
+@pytest.mark.parametrize(
+    "access",
+    ["ld.shared.u32 %r4, [s+{}];", "st.shared.v2.u32 [s+{}], {{%r1, %r1}};", "atom.shared.add.u32 %r4, [s+{}], 1;",
+     "st.local.u32 [l+{}], %r1;", "ld.local.v4.u32 {{%r2, %r3, %r4, %r5}}, [l+{}];"],
+)  # fmt: skip
+def test_offset_in_a_named_variable(access: str) -> None:
+    assert bad(".local .align 16 .b8 l[64];" + access.format(16), 0) == []
+    found = bad(".local .align 16 .b8 l[64];" + access.format(2), 0)
+    assert [(result, thread) for result, _, _, _, thread in found] == [(716, thread) for thread in range(64)] * 2
+    guarded = "setp.eq.u32 %q, %r1, 37; .local .align 16 .b8 l[64]; @%q " + access.format(2)
+    assert [thread for *_, thread in bad(guarded, 0)] == [37, 37]
+
+
+def test_variable_of_less_alignment_than_its_access() -> None:
+    """Where such a variable lies is the compiler's choice: its own first bytes are not the program's mistake."""
+    for space in "shared", "local":
+        declared = f".{space} .align 4 .b8 first[4]; .{space} .align 4 .b8 v[32];"
+        assert bad(f"{declared} mov.b32 %r4, first; ld.{space}.v2.u32 {{%r4, %r5}}, [v+8];", 0) == []
+        assert {result for result, *_ in bad(f"{declared} ld.{space}.v2.u32 {{%r4, %r5}}, [v+2];", 0)} == {716}
 
 
 def test_the_warp_that_runs_is_noted() -> None:
