@@ -1,11 +1,12 @@
 #include "vgx_desk.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { TIMEOUT_S = 2 };
+enum { TIMEOUT_S = 2, LATE_MAX = 4 };
 
 union control {
   struct cmsghdr header;
@@ -16,6 +17,35 @@ void vgx_desk_open(struct vgx_desk *desk, int fd) {
   struct timeval timeout = {TIMEOUT_S, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
   desk->fd = fd;
+}
+
+/* Receive one packet. Returns its size, 0 if the socket is closed, or a negative number; `*fd`: its descriptor or -1.
+ */
+static ssize_t receive(int from, void *packet, size_t nbytes, int *fd, int flags) {
+  union control control = {0};
+  struct iovec iov = {packet, nbytes};
+  struct msghdr message = {
+      .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.space};
+  ssize_t got;
+  do
+    got = recvmsg(from, &message, MSG_CMSG_CLOEXEC | flags);
+  while (got < 0 && errno == EINTR);
+  struct cmsghdr *c = got >= 0 ? CMSG_FIRSTHDR(&message) : NULL;
+  *fd = -1;
+  if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof *fd))
+    memcpy(fd, CMSG_DATA(c), sizeof *fd);
+  return got;
+}
+
+/* Drop late answers that have come. */
+static void drop_late(struct vgx_desk *desk) {
+  char packet[1];
+  int fd;
+  while (desk->late && receive(desk->fd, packet, sizeof packet, &fd, MSG_DONTWAIT) > 0) {
+    if (fd >= 0)
+      close(fd);
+    desk->late--;
+  }
 }
 
 bool vgx_desk_send(struct vgx_desk *desk, const void *question, size_t nbytes, int fd) {
@@ -31,24 +61,25 @@ bool vgx_desk_send(struct vgx_desk *desk, const void *question, size_t nbytes, i
     c->cmsg_len = CMSG_LEN(sizeof fd);
     memcpy(CMSG_DATA(c), &fd, sizeof fd);
   }
-  return !desk->failed && sendmsg(desk->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)nbytes;
+  drop_late(desk);
+  return !desk->failed && desk->late < LATE_MAX &&
+         sendmsg(desk->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)nbytes;
 }
 
 bool vgx_desk_receive(struct vgx_desk *desk, void *answer, size_t nbytes, int *fd) {
-  union control control = {0};
-  struct iovec iov = {answer, nbytes};
-  struct msghdr message = {
-      .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control.space};
-  *fd = -1;
-  ssize_t got = recvmsg(desk->fd, &message, MSG_CMSG_CLOEXEC);
-  struct cmsghdr *c = got >= 0 ? CMSG_FIRSTHDR(&message) : NULL;
-  if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof *fd))
-    memcpy(fd, CMSG_DATA(c), sizeof *fd);
-  if (got == (ssize_t)nbytes)
-    return true;
-  desk->failed = true;
-  if (*fd >= 0)
-    close(*fd);
-  *fd = -1;
-  return false;
+  for (;;) {
+    ssize_t got = receive(desk->fd, answer, nbytes, fd, 0);
+    if (got == (ssize_t)nbytes && !desk->late)
+      return true;
+    if (*fd >= 0)
+      close(*fd);
+    *fd = -1;
+    if (got != (ssize_t)nbytes) {
+      bool timed_out = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+      desk->late += timed_out;
+      desk->failed = !timed_out;
+      return false;
+    }
+    desk->late--;
+  }
 }

@@ -10,13 +10,15 @@
 struct vgx_desk {
   pthread_mutex_t lock; /* held for the length of one request and its answer */
   int fd;               /* -1: there is none */
-  bool failed;          /* an answer was missed and could be taken for the next one: the socket is not used any more */
+  unsigned late;        /* questions whose answers did not come in time: they come before the next one's */
+  bool failed;          /* closed, or used wrongly by the other end: not used any more */
 };
-#define VGX_DESK_NONE {PTHREAD_MUTEX_INITIALIZER, -1, false}
+#define VGX_DESK_NONE {PTHREAD_MUTEX_INITIALIZER, -1, 0, false}
 
 void vgx_desk_open(struct vgx_desk *desk, int fd);
 
-/* Send without waiting, since vgpud may not keep up; `fd` -1: no descriptor. */
+/* Send without waiting, since vgpud may not keep up; `fd` -1: no descriptor. False as well while the answers of several
+ * questions are late. */
 bool vgx_desk_send(struct vgx_desk *desk, const void *question, size_t nbytes, int fd);
 
 /* Receive the answer, within two seconds, and its descriptor or -1; the caller owns the descriptor. */
