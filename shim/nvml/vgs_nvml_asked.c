@@ -120,7 +120,7 @@ nvmlReturn_t vgs_nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t device
   *status = PEERS_NOT_SUPPORTED;
   if (!access || index == READ || index == WRITE || index == ATOMICS)
     return NVML_SUCCESS;
-  uint32_t answer;
+  uint32_t answer = PEERS_NOT_SUPPORTED;
   uint64_t words[] = {word(device), (uint64_t)second, index, word(&answer)};
   if (!vgs_nvml_answer(VGS_ASK_nvmlDeviceGetP2PStatus, words))
     *status = answer;
