@@ -18,6 +18,8 @@ def _empty_reserve(x):
 @composite("cudnn_batch_norm")
 def cudnn_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, epsilon):
     out, mean, invstd = aten.native_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, epsilon)
+    if not training:
+        mean = invstd = torch.empty(0, dtype=weight.dtype, device=x.device)
     return out, mean, invstd, _empty_reserve(x)
 
 

@@ -16,6 +16,7 @@
 #include "register.cc"
 #include "result_memory.cc"
 #include "sparse.cc"
+#include "statistics.cc"
 #include "stream_work.cc"
 #include "substitute.cc"
 #include "trace.cc"

@@ -44,6 +44,8 @@ void run_on_cpu(const Operator &op, const c10::OperatorHandle &handle, c10::Disp
       return;
     }
   }
+  if (op.cpu_call)
+    return op.cpu_call(op, handle, key, stack);
   if (!has_narrow(mirrored)) {
     handle.redispatchBoxed(c10::DispatchKeySet(key), stack);
     return;

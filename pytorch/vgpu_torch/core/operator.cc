@@ -1,6 +1,7 @@
 #include "operator.h"
 #include "arguments.h"
 #include "limit.h"
+#include "statistics.h"
 #include "substitute.h"
 #include <sstream>
 
@@ -36,6 +37,7 @@ Operator::Operator(const c10::FunctionSchema &schema, Rules rules, const std::st
     takes_indices |= name.rfind(indexes, 0) == 0;
   limit = limit_of(name);
   substitute = substitute_of(name);
+  cpu_call = statistics_call_of(name);
   std::vector<std::string> hidden;
   std::istringstream words(hidden_writes);
   for (std::string word; words >> word;)

@@ -1,6 +1,7 @@
 // Facts about one operator, prepared before calls: from its schema, and the rules of CUDA's kernel.
 #pragma once
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/function_schema.h>
 #include <ATen/core/ivalue.h>
 #include <c10/util/ArrayRef.h>
@@ -43,6 +44,10 @@ using Limit = void (*)(const Operator &op, c10::ArrayRef<c10::IValue> values);
 // The result for these CPU arguments, or nothing if the operator's CPU kernel can compute it (substitute.h).
 using Substitute = std::optional<at::Tensor> (*)(c10::ArrayRef<c10::IValue> values);
 
+// Calls the operator's CPU kernel with the arguments on the stack, and leaves CUDA's results there (statistics.h).
+using CpuCall = void (*)(const Operator &op, const c10::OperatorHandle &handle, c10::DispatchKey key,
+                         torch::jit::Stack *stack);
+
 struct Operator {
   Operator(const c10::FunctionSchema &schema, Rules rules, const std::string &hidden_writes);
 
@@ -58,6 +63,7 @@ struct Operator {
   bool quantizes = false;            // the quantiser of its result depends on values
   Limit limit = nullptr;
   Substitute substitute = nullptr;
+  CpuCall cpu_call = nullptr;
   Rules rules;
 };
 

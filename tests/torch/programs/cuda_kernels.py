@@ -1,5 +1,7 @@
 """Calls for which CUDA has a kernel that the CPU lacks, or has other rules: one function for each kind (cases.py)."""
 
+import copy
+
 import torch
 from cases import case, main, message
 
@@ -93,6 +95,59 @@ def dropout_of_integers_is_refused():
     said = message(NotImplementedError, torch.nn.functional.dropout, x, 0.5)
     assert said == "\"fused_dropout\" not implemented for 'Int'"
     assert torch.equal(torch.nn.functional.dropout(x, 0.5, training=False), x)
+
+
+@case
+def statistics_of_normalisations():
+    """Single precision for half precision, of computations in single precision; in evaluation the running ones."""
+    native, gradients = torch.ops.aten.native_batch_norm, torch.ops.aten.native_batch_norm_backward
+    for dtype in (torch.float16, torch.bfloat16, torch.float32):
+        x, grad, weight = torch.randn(6, 4, 9).to(dtype), torch.randn(6, 4, 9).to(dtype), torch.rand(9).to(dtype)
+        layer = torch.native_layer_norm(x.cuda(), [9], weight.cuda(), None, 1e-5)
+        assert torch.equal(layer[0].cpu(), torch.native_layer_norm(x, [9], weight, None, 1e-5)[0])
+        check_statistics(layer[1:], torch.native_layer_norm(x.float(), [9], None, None, 1e-5)[1:])
+        for training, parameters in ((True, dtype), (True, torch.float32), (False, dtype), (False, torch.float32)):
+            given = [torch.rand(4).to(parameters) for _ in range(4)]  # weight, bias, running mean and variance
+            device = [t.cuda() for t in given]
+            expected = native(x, *given, training, 0.1, 1e-5)
+            found = native(x.cuda(), *device, training, 0.1, 1e-5)
+            assert torch.equal(found[0].cpu(), expected[0])
+            assert all(torch.equal(a.cpu(), b) for a, b in zip(device, given, strict=True))
+            wide = native(x.float(), None, None, None, None, True, 0.1, 1e-5)[1:]
+            running = (given[2].float(), (given[3].float() + 1e-5).rsqrt())
+            check_statistics(found[1:], wide if training else running)
+            out = {"out": x.cuda(), "save_mean": torch.empty(4).cuda(), "save_invstd": torch.empty(4).cuda()}
+            assert native(x.cuda(), *(t.cuda() for t in given), training, 0.1, 1e-5, **out)[1] is out["save_mean"]
+            check_statistics((out["save_mean"], out["save_invstd"]), wide if training else running)
+            masked = (training, 1e-5, [True] * 3)
+            backward = gradients(grad.cuda(), x.cuda(), device[0], *device[2:], *found[1:], *masked)
+            expected = gradients(grad, x, given[0], *given[2:], *expected[1:], *masked)
+            assert all(torch.equal(a.cpu(), b) for a, b in zip(backward, expected, strict=True))
+        check_statistics(torch.batch_norm_update_stats(x.cuda(), None, None, 0.1)[:1], wide[:1])
+    assert "has_running_mean" in message(RuntimeError, native, x.cuda(), *[None] * 4, False, 0.1, 1e-5)
+
+
+def check_statistics(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype == torch.float32
+        assert torch.allclose(a.cpu(), b, rtol=1e-6, atol=1e-6)
+
+
+@case
+def gradients_of_normalisations():
+    """The CPU's, to the last bit: its kernels compute them from statistics in half precision."""
+    for dtype in (torch.float16, torch.bfloat16):
+        for make in (torch.nn.LayerNorm, torch.nn.BatchNorm1d, torch.nn.InstanceNorm1d):
+            for training in (True, False):
+                module = make(9).to(dtype).train(training)
+                x = torch.randn(6, 9, 9).to(dtype)
+                expected, found = differentiate(module, x), differentiate(copy.deepcopy(module).cuda(), x.cuda())
+                assert all(torch.equal(a.cpu(), b) for a, b in zip(found, expected, strict=True)), (make, dtype)
+
+
+def differentiate(module, x):
+    x.requires_grad_()
+    return torch.autograd.grad((module(x).float() ** 3).sum(), [x, *module.parameters()])
 
 
 if __name__ == "__main__":
