@@ -48,6 +48,7 @@ struct vgx_serve_options {
   void (*log)(int level, const char *line);
   int region_fd;
   uint64_t region_offset, region_nbytes;
+  const uint8_t *host_devices;
   struct vgw_ledger *ledger;
   uint32_t ledger_row;
   uint64_t host_limit_nbytes;
@@ -107,6 +108,7 @@ struct vgx_sim_compiled {
 };
 const struct vgx_backend *vgx_sim_backend(void);
 int32_t vgx_sim_configure(uint32_t device, const struct vgx_sim_device_properties *properties);
+void vgx_sim_set_host_number(uint32_t device, uint32_t number);
 void vgx_sim_set_epoch(uint32_t epoch);
 uint64_t vgx_sim_memory_used(uint32_t device);
 void vgx_sim_set_ledger(struct vgw_ledger *ledger, uint32_t row, uint64_t limit_nbytes);

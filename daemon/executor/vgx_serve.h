@@ -28,6 +28,7 @@ struct vgx_serve_options {
   /* VGX_FEATURE_REGION: the region, and which part of it is this session's (whole pages). */
   int region_fd;
   uint64_t region_offset, region_nbytes;
+  const uint8_t *host_devices;      /* by device, its number among the host's; NULL: the same */
   struct vgw_ledger *ledger;        /* what all sessions use; NULL: this session is counted alone */
   uint32_t ledger_row;              /* this session's */
   uint64_t host_limit_nbytes;       /* of clients' memory that a tenant's workers map together; 0: no limit */

@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 
 from ._gen.api import OBJECT_QUOTAS
 from .config_location import locate, syntax_error_line
+from .devices import selection
+from .devices.inventory import InventoryError, load_inventory
 from .endpoint import (
     VMADDR_CID_ANY,
     Endpoint,
@@ -75,6 +77,8 @@ class ShareConfig(_Model):
     """How much of the devices a tenant gets. A tenant is a user, a VM or a TCP address, with one token."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
+    # The devices that a tenant sees, by number or UUID (GPU-...), renumbered in the host's order; default: all
+    gpus: list[int | str] | None = Field(default=None, min_length=1, max_length=64)
     memory_mib: int | None = Field(default=None, ge=1, le=1 << 30)  # of each device, for all sessions of a tenant
     sessions: int | None = Field(default=None, ge=1, le=65535)  # at the same time
     weight: int | None = Field(default=None, ge=1, le=10000)  # of compute time among busy tenants; default: 100
@@ -320,6 +324,8 @@ class Config(_Model):
                 raise ValueError(f"shares.{index}.name: two are called {share.name!r}")
             if self.backend == "cuda" and share.memory_mib is not None:
                 raise ValueError(f"shares.{index}.memory_mib: it can be enforced on simulated devices alone")
+            if self.backend == "cuda" and share.gpus is not None:
+                raise ValueError(f"shares.{index}.gpus: it can be enforced on simulated devices alone")
         uses = [("default_share", self.default_share)]
         uses += [(f"tokens.{index}.share", token.share) for index, token in enumerate(self.tokens)]
         uses += [(f"vm.{index}.share", vm.share) for index, vm in enumerate(self.vm)]
@@ -327,6 +333,21 @@ class Config(_Model):
         for where, name in uses:
             if name is not None and name not in names:
                 raise ValueError(f"{where}: there is no [[shares]] called {name!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _shares_gpus_exist(self) -> Config:
+        chosen = [(index, share.gpus) for index, share in enumerate(self.shares) if share.gpus is not None]
+        if chosen:
+            try:
+                inventory = load_inventory("simulator", self.gpus, self.libcuda)
+            except InventoryError as error:
+                raise ValueError(str(error).replace(" = ", ": ", 1)) from error
+            for index, gpus in chosen:
+                try:
+                    selection.find(inventory.fields, gpus)
+                except ValueError as error:
+                    raise ValueError(f"shares.{index}.gpus: {error}") from error
         return self
 
     def share(self, name: str | None) -> ShareConfig | None:

@@ -73,6 +73,24 @@ def test_another_tenant_of_the_same_address_is_not_seen(service: NvmlService) ->
     assert processes(ask(service, asking, [other], "nvmlDeviceGetComputeRunningProcesses", 0)) == []
 
 
+def test_a_share_sees_its_devices_alone(service: NvmlService, inventory: Inventory) -> None:
+    """The T4 alone, as device 0, and at the address of the first stub in a VM."""
+    peer = Peer("vsock", cid=3)
+    asking, other = session(1, peer), session(2, peer, pid=7, worker=FakeWorker(900, (3 * MIB, 5 * MIB)))
+    own = session(3, peer, pid=8, worker=FakeWorker(901, (2 * MIB,)))
+    asking.devices = own.devices = (1,)  # `other` had its worker before the share was changed
+    assert ask(service, asking, [], "nvmlDeviceGetName", 0).value == [inventory.fields["devices"][1]["name"]]
+    assert ask(service, asking, [], "nvmlDeviceGetName", 1).result == NvmlResult.INVALID_ARGUMENT
+    running = ask(service, asking, [other, own], "nvmlDeviceGetComputeRunningProcesses", 0)
+    assert processes(running) == [(7, 5 * MIB), (8, 2 * MIB)]
+    asking.pci = ("0000:42:00.0", "0000:43:00.0")
+    rows = [row for row in ask(service, asking, [], "snapshot", -1).value if row[0] != -1]
+    assert {row[0] for row in rows} == {0}
+    asked = ask(service, asking, [], "nvmlDeviceGetPciInfo_v3", 0).value
+    assert [row[4] for row in rows if row[1] == "nvmlDeviceGetPciInfo_v3"] == [asked]
+    assert b"0000:42:00.0" in asked[0]
+
+
 def test_a_worker_that_does_not_tell(service: NvmlService) -> None:
     """The worker's memory use is unknown, so the device's is, too; the process is listed on every device."""
     asking = session(1, Peer("vsock", cid=3), pid=5, worker=FakeWorker(900, None))

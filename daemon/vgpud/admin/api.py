@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
 
+from vgpud.devices.selection import by_host
 from vgpud.log import get_logger
 from vgpud.tenancy.token import TokenError, TokenStore
 
@@ -169,7 +170,7 @@ class AdminApi:
 
     async def _described(self, sessions: list[Session]) -> list[dict[str, Any]]:
         """The sessions, with the memory that their workers use; all workers are asked concurrently."""
-        told = await asyncio.gather(*(_memory(session) for session in sessions))
+        told = await asyncio.gather(*(_memory(session, self._inventory.device_count) for session in sessions))
         return [
             session.summary()
             | {
@@ -321,9 +322,9 @@ def _tenants(usages: dict[str, Usage], sessions: list[dict[str, Any]]) -> dict[s
     }
 
 
-async def _memory(session: Session) -> list[int] | None:
+async def _memory(session: Session, device_count: int) -> list[int] | None:
     told = None if session.worker is None else await session.worker.memory()
-    return None if told is None else list(told)
+    return None if told is None else list(by_host(told, session.devices, device_count))
 
 
 def _cpu_s(pid: int) -> float | None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vgpud.devices.selection import by_host
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -20,10 +22,10 @@ class GuestProcess:
 
     pid: int  # in the guest's pid namespace
     worker_pid: int
-    memory_nbytes: tuple[int, ...] | None  # used on each device; None: the worker did not report it
+    memory_nbytes: tuple[int, ...] | None  # used on each of the host's devices; None: the worker did not report it
 
 
-async def guest_processes(asking: Session, sessions: Iterable[Session]) -> list[GuestProcess]:
+async def guest_processes(asking: Session, sessions: Iterable[Session], device_count: int) -> list[GuestProcess]:
     """The attached sessions of the guest that `asking` belongs to, `asking` included.
 
     A guest is a peer (user, vsock CID or TCP address) with one token, in one pid namespace: containers of one user do
@@ -40,7 +42,11 @@ async def guest_processes(asking: Session, sessions: Iterable[Session]) -> list[
     }
     used = await asyncio.gather(*(worker.memory() for worker in workers.values()))
     return [
-        GuestProcess(pid_in_guest(session), worker.pid, memory)
+        GuestProcess(
+            pid_in_guest(session),
+            worker.pid,
+            None if memory is None else by_host(memory, session.devices, device_count),
+        )
         for (session, worker), memory in zip(workers.items(), used, strict=True)
     ]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from vgpud.devices.pci_address import relocate
+from vgpud.devices.selection import number_on_host, only
 
 from ..proto import Answer
 from .call import CALLS, Call, NvmlResult, pack_struct
@@ -123,13 +124,14 @@ class NvmlService:
             return self._backend.events(question.arguments[0])
         if not call.of_device:
             return self._of_system(call)
-        if not 0 <= question.device < len(self._inventory["devices"]):
+        device, count = number_on_host(question.device, asking.devices), len(self._inventory["devices"])
+        if not 0 <= device < count:
             return Answer(NvmlResult.INVALID_ARGUMENT)
-        for given, answer in self._static(question.device, call, asking.pci):
+        for given, answer in self._static(question.device, call, asking):
             if given is None or given == question.arguments:
                 return answer
-        guest = await guest_processes(asking, sessions)
-        return await self._backend.live(question.device, call, question.arguments, guest)
+        guest = await guest_processes(asking, sessions, count)
+        return await self._backend.live(device, call, question.arguments, guest)
 
     async def gauges(self, index: int) -> dict[str, float]:
         """A real device's readings by DCGM's names, without those that its NVML does not report."""
@@ -180,20 +182,23 @@ class NvmlService:
             return Answer(NvmlResult.NOT_SUPPORTED)
         return Answer(NvmlResult.SUCCESS, known[call.name])
 
-    def _static(self, index: int, call: Call, pci: Sequence[str]) -> list[tuple[Given, Answer]]:
-        """The backend's snapshot of a call, or answers that depend on the device's PCI address in the guest."""
-        if call.name in PCI_CALLS and index < len(pci):
-            return list(identity(relocate(self._inventory, pci)["devices"][index])[call.name].items())
-        return self._backend.snapshot(index, call)
+    def _static(self, index: int, call: Call, asking: Session | None) -> list[tuple[Given, Answer]]:
+        """The backend's snapshot of a call about the client's device `index`, or answers that depend on the device's
+        PCI address in the guest. None: a client that sees all devices where the host has them.
+        """
+        if asking is not None and call.name in PCI_CALLS and index < len(asking.pci):
+            seen = relocate(only(self._inventory, asking.devices), asking.pci)
+            return list(identity(seen["devices"][index])[call.name].items())
+        return self._backend.snapshot(index if asking is None else number_on_host(index, asking.devices), call)
 
     def _snapshot_of(self, asking: Session) -> list[list[Any]]:
-        if asking.pci:
-            return self._take_snapshot(asking.pci)  # each client asks once
+        if asking.pci or asking.devices is not None:
+            return self._take_snapshot(asking)  # each client asks once
         if self._snapshot is None:
             self._snapshot = self._take_snapshot()
         return self._snapshot
 
-    def _take_snapshot(self, pci: Sequence[str] = ()) -> list[list[Any]]:
+    def _take_snapshot(self, asking: Session | None = None) -> list[list[Any]]:
         """[device, call, integers given or None, result, value] of everything that never changes."""
         rows: list[list[Any]] = []
         for call in CALLS.values():
@@ -203,8 +208,8 @@ class NvmlService:
                 answer = self._of_system(call)
                 rows.append([_SYSTEM, call.name, None, int(answer.result), answer.value])
                 continue
-            for index in range(len(self._inventory["devices"])):
-                for given, answer in self._static(index, call, pci):
+            for index in range(len(only(self._inventory, None if asking is None else asking.devices)["devices"])):
+                for given, answer in self._static(index, call, asking):
                     arguments = None if given is None else list(given)
                     rows.append([index, call.name, arguments, int(answer.result), answer.value])
         return rows

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vgpud.devices.ledger import Ledger
 from vgpud.devices.pci_address import relocate
+from vgpud.devices.selection import only
 from vgpud.proto.message import RECORD_NBYTES
 from vgpud.services.ipc_service import IpcDesk
 from vgpud.supervision.supervisor import WorkerGoneError, WorkerStartError
@@ -397,14 +398,16 @@ class Handover:
     def _assignment(self, session: Session, features: tuple[str, ...], config: Config, folder: Path) -> dict[str, Any]:
         """The worker's assignment, without the resources of its session; see worker/control.py."""
         inventory = self._inventory
+        seen = range(inventory.device_count) if session.devices is None else session.devices
+        names = [str(device["name"]) for device in inventory.fields["devices"]]
         return {
             "session": session.number,
             "epoch": session.epoch,
             "backend": inventory.fields["backend"],
             "gpus": inventory.gpus,
             "host_seed": inventory.host_seed,
-            "devices": [{"index": i, "name": d["name"]} for i, d in enumerate(inventory.fields["devices"])],
-            "inventory": relocate(inventory.fields, session.pci),
+            "devices": [{"index": number, "name": names[number]} for number in seen],
+            "inventory": relocate(only(inventory.fields, session.devices), session.pci),
             "libcuda": config.libcuda,
             "cache_dir": str(folder),
             "limits": {

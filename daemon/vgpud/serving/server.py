@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from vgpud.cudaerror import CudaError
+from vgpud.devices import selection
 from vgpud.devices.inventory import without_ipc
 from vgpud.devices.pci_address import relocate
 from vgpud.devices.presence import Presence
@@ -335,6 +336,7 @@ class Server:
                 assert isinstance(hello, Hello)  # the only message that the state machine allows here
                 session = self._admission.open(hello, peer)
                 session.end = task.cancel
+                self._choose_devices(session)
                 owner = identify_tenant(sock, peer, session.token_name)
                 features = self._admission.features(
                     hello,
@@ -342,7 +344,8 @@ class Server:
                     has_region=peer.vm in self.regions,
                     has_images=owner is not None and self._images.is_on,
                 )
-                inventory = within(relocate(self._inventory.fields, session.pci), session.memory_limit_nbytes)
+                seen = selection.only(self._inventory.fields, session.devices)
+                inventory = within(relocate(seen, session.pci), session.memory_limit_nbytes)
                 if owner is None or not self._ipc.is_on:
                     inventory = without_ipc(inventory)
                 region = self.regions[peer.vm or ""].fields if REGION in features else None
@@ -383,6 +386,16 @@ class Server:
             if owner is not None:
                 owner.close()
             sock.close()
+
+    def _choose_devices(self, session: Session) -> None:
+        """Give a session the devices of its share. Raises Refusal."""
+        share = self.config.share(session.share)
+        if share is None or share.gpus is None:
+            return
+        try:
+            session.devices = selection.find(self._inventory.fields, share.gpus)
+        except ValueError as error:  # `gpus` of the configuration has changed, too, and vgpud has not been restarted
+            raise Refusal(CudaError.NO_DEVICE, f"share {share.name}: {error}") from error
 
     async def _readable(self, sock: socket.socket) -> None:
         """Wait for a frame's first byte without reading it. Raises _Frozen."""
@@ -448,7 +461,8 @@ class Server:
     ) -> None:
         """Give the connection to a worker; `owner` stays the caller's."""
         self._admission.check_open()
-        if why := self.presence.why(attach.device):
+        device = selection.number_on_host(attach.device, session.devices)
+        if why := self.presence.why(device):
             raise Refusal(CudaError.DEVICE_UNAVAILABLE, f"device {attach.device} is out of service: {why}")
         session.attaching = True
         region = self.regions[session.peer.vm or ""] if attach.region and REGION in features else None
@@ -458,7 +472,8 @@ class Server:
                 session,
                 self.config,
                 features=features,
-                device=attach.device,
+                # A worker with a context has all devices.
+                device=device if session.devices is None else -1,
                 owner=owner,
                 region=region,
                 on_end=lambda: self._admission.close(session),

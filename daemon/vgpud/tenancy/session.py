@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from vgpud.config import LimitsConfig, ShareConfig
+    from vgpud.devices.selection import Selection
     from vgpud.supervision.worker_process import Worker
 
 
@@ -40,6 +41,7 @@ class Session:
     token_name: str | None
     log: Logger
     share: str | None = None  # the [[shares]] it has
+    devices: Selection | None = None  # those of the host that it sees, see devices/selection.py
     memory_limit_nbytes: int | None = None  # of each device, for all of its tenant's sessions
     quotas: dict[str, int] = field(default_factory=dict)  # the share's, as its worker counts them
     opened_at: float = field(default_factory=time.monotonic)
@@ -66,6 +68,7 @@ class Session:
             "epoch",
             "token_name",
             "share",
+            "devices",
             "memory_limit_nbytes",
             "quotas",
             "opened_at",
@@ -85,6 +88,7 @@ class Session:
             "token": self.token_name,
             "tenant": self.tenant_name,
             "share": self.share,
+            "devices": None if self.devices is None else list(self.devices),
             "worker_pid": None if self.worker is None else self.worker.pid,
             "age_s": round(time.monotonic() - self.opened_at, 3),
         }
@@ -175,6 +179,8 @@ class SessionTable:
         for name in ("share", "memory_limit_nbytes", "quotas", "opened_at", "heard_at"):
             setattr(session, name, fields[name])
         session.pci = tuple(fields["pci"])
+        if (devices := fields.get("devices")) is not None:  # since 2026-11-29
+            session.devices = tuple(devices)
         self._add(session)
         return session
 

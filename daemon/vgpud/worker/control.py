@@ -46,7 +46,7 @@ class Assignment:
     backend: str
     gpus: str  # as in the configuration: profiles and counts
     host_seed: str
-    devices: list[dict[str, Any]]  # {index, name} of each device the client sees
+    devices: list[dict[str, Any]]  # {index, name} of each device the client sees; the index is the host's
     inventory: dict[str, Any]  # wire.md's INVENTORY
     libcuda: str
     cache_dir: str  # a path: below /proc/self/fd if its descriptor came with the assignment

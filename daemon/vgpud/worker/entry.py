@@ -25,6 +25,7 @@ from .confine import Files, confine, readable
 from .control import Assignment, Control, WarmOrder, send_attached, send_refused
 
 _LINE_NBYTES = 1024
+_DEVICES_MAX = 64  # entries of vgx_serve_options.host_devices
 _NAME_CHARS = 200  # of a kernel's name in a line that must still say what to do
 _TELL_S = 1.0
 _UNUSABLE = (RuntimeError, OSError, ValueError)  # errors of setting up a backend, with one line that says why
@@ -140,6 +141,10 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
         options.quotas[number] = assignment.quotas.get(name, 0)
     options.calls_per_s = assignment.quotas.get("calls_per_s", 0)
     options.log = log
+    host_devices = ffi.new("uint8_t[]", _DEVICES_MAX)
+    for index, device in enumerate(assignment.devices):
+        host_devices[index] = device["index"]
+    options.host_devices = host_devices
     try:
         try:
             backend = backend or _set_up(executor, assignment)
@@ -149,6 +154,8 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
                 if options.ledger == ffi.NULL:
                     raise RuntimeError("the ledger of all sessions' memory cannot be mapped")
                 if backend.glue is not None:
+                    for index in range(len(assignment.devices)):
+                        lib.vgx_sim_set_host_number(index, host_devices[index])
                     lib.vgx_sim_set_ledger(options.ledger, assignment.ledger_row, assignment.memory_limit_nbytes)
             if backend.glue is not None:
                 lib.vgx_sim_set_epoch(assignment.epoch)

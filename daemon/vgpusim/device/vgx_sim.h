@@ -35,6 +35,10 @@ void vgx_sim_set_hooks(const struct vgx_sim_hooks *hooks);
  * or configured already; OPERATING_SYSTEM: the address space is taken. */
 CUresult vgx_sim_configure(uint32_t device, const struct vgx_sim_device_properties *properties);
 
+/* The number of a configured device among the host's, if it is another one: in the ledger, and for other processes that
+ * open what this one exports. Before vgx_sim_set_ledger. */
+void vgx_sim_set_host_number(uint32_t device, uint32_t number);
+
 /* Wall-clock limit of one kernel in milliseconds; 0: none (default). A kernel past it ends with LAUNCH_TIMEOUT (702).
  */
 void vgx_sim_set_watchdog(uint64_t limit_ms);

@@ -33,7 +33,7 @@ CUresult vgx_sim_configure(uint32_t index, const struct vgx_sim_device_propertie
   CUresult result = vgx_sim_arena_init(&device->arena, index, properties->memory_nbytes);
   if (result != CUDA_SUCCESS)
     return result;
-  device->index = index;
+  device->index = device->host_number = index;
   device->properties = *properties;
   vgx_sim_pool_init(&device->default_pool, device);
   device->default_pool.is_default = true;
@@ -41,6 +41,8 @@ CUresult vgx_sim_configure(uint32_t index, const struct vgx_sim_device_propertie
   device->configured = true;
   return CUDA_SUCCESS;
 }
+
+void vgx_sim_set_host_number(uint32_t index, uint32_t number) { vgx_sim_devices[index].host_number = number; }
 
 void vgx_sim_set_epoch(uint32_t epoch) {
   for (uint32_t i = 0; i < VGX_SIM_DEVICES_MAX; i++)
@@ -51,7 +53,8 @@ void vgx_sim_set_epoch(uint32_t epoch) {
 void vgx_sim_set_ledger(struct vgw_ledger *ledger, uint32_t row, uint64_t limit_nbytes) {
   for (uint32_t i = 0; i < VGX_SIM_DEVICES_MAX; i++)
     if (vgx_sim_devices[i].configured)
-      vgx_sim_arena_join(&vgx_sim_devices[i].arena, (struct vgx_sim_share){ledger, row, i, limit_nbytes});
+      vgx_sim_arena_join(&vgx_sim_devices[i].arena,
+                         (struct vgx_sim_share){ledger, row, vgx_sim_devices[i].host_number, limit_nbytes});
 }
 
 static bool flags_valid(unsigned int flags) {

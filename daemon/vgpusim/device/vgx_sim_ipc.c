@@ -32,8 +32,8 @@ enum { PAUSE_TIMEOUT_S = 20 };
 struct exported { /* stored in the CUipcMemHandle */
   uint64_t key[2];
   uint64_t nbytes;
-  uint32_t device, zero;
-  uint64_t offset; /* of its first page in the file */
+  uint32_t device, zero; /* the device's number on the host */
+  uint64_t offset;       /* of its first page in the file */
 };
 _Static_assert(sizeof(struct exported) <= sizeof(CUipcMemHandle), "it lies in the handle");
 
@@ -51,7 +51,7 @@ static CUresult find_own(CUdeviceptr base, struct vgx_sim_allocation *a) {
 
 static CUresult export(struct vgx_ipc_object *object, const struct vgx_sim_allocation *a) {
   struct vgx_sim_device *device = vgx_sim_device_of(a->address);
-  struct exported exported = {.nbytes = a->nbytes, .device = device->index};
+  struct exported exported = {.nbytes = a->nbytes, .device = device->host_number};
   if (getrandom(exported.key, sizeof exported.key, 0) != sizeof exported.key)
     return CUDA_ERROR_OPERATING_SYSTEM;
   bool moves = device->arena.file < 0; /* nothing may use moving memory */
@@ -82,7 +82,7 @@ CUresult vgx_sim_ipc_export(struct vgx_ipc_object *object, CUdeviceptr base) {
 static CUresult open_export(CUdeviceptr *base, const struct vgx_ipc_object *object, void *owner, CUmemoryPool pool) {
   struct exported exported;
   memcpy(&exported, &object->handle, sizeof exported);
-  struct vgx_sim_device *device = vgx_sim_device_at((CUdevice)exported.device);
+  struct vgx_sim_device *device = vgx_sim_device_of_host(exported.device);
   struct stat st;
   int seals = fcntl(object->fd, F_GET_SEALS);
   if (!device || (pool && pool->device != device) || exported.nbytes == 0 ||
@@ -109,14 +109,14 @@ CUresult vgx_sim_ipc_open(CUdeviceptr *base, const struct vgx_ipc_object *object
 
 /* --- pools --- */
 
-struct exported_pool { /* stored in the CUipcMemHandle */
-  uint32_t device, zero;
+struct exported_pool {   /* stored in the CUipcMemHandle */
+  uint32_t device, zero; /* the device's number on the host */
 };
 
 CUresult vgx_sim_pool_export(struct vgx_ipc_object *object, CUmemoryPool pool) {
   if (!vgx_sim_pool_is_shared(pool))
     return CUDA_ERROR_INVALID_VALUE;
-  struct exported_pool exported = {.device = pool->device->index};
+  struct exported_pool exported = {.device = pool->device->host_number};
   *object = (struct vgx_ipc_object){.fd = -1};
   memcpy(&object->handle, &exported, sizeof exported);
   return CUDA_SUCCESS;
@@ -125,7 +125,7 @@ CUresult vgx_sim_pool_export(struct vgx_ipc_object *object, CUmemoryPool pool) {
 CUresult vgx_sim_pool_open(CUmemoryPool *pool, const struct vgx_ipc_object *object) {
   struct exported_pool exported;
   memcpy(&exported, &object->handle, sizeof exported);
-  struct vgx_sim_device *device = vgx_sim_device_at((CUdevice)exported.device);
+  struct vgx_sim_device *device = vgx_sim_device_of_host(exported.device);
   return device ? vgx_sim_pool_import(pool, device) : CUDA_ERROR_INVALID_VALUE;
 }
 

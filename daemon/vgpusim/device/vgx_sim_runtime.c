@@ -54,6 +54,13 @@ struct vgx_sim_device *vgx_sim_device_at(CUdevice device) {
              : NULL;
 }
 
+struct vgx_sim_device *vgx_sim_device_of_host(uint32_t number) {
+  for (uint32_t i = 0; i < VGX_SIM_DEVICES_MAX; i++)
+    if (vgx_sim_devices[i].configured && vgx_sim_devices[i].host_number == number)
+      return &vgx_sim_devices[i];
+  return NULL;
+}
+
 struct vgx_sim_device *vgx_sim_device_of(uint64_t address) {
   if (address < VGW_DEVICE_MEMORY_BEGIN)
     return NULL;

@@ -20,6 +20,8 @@ CUresult vgx_sim_check(CUcontext ctx);
 extern struct vgx_sim_device vgx_sim_devices[VGX_SIM_DEVICES_MAX];
 /* NULL when `device` is not configured. */
 struct vgx_sim_device *vgx_sim_device_at(CUdevice device);
+/* By its number among the host's devices; NULL: this process does not have it. */
+struct vgx_sim_device *vgx_sim_device_of_host(uint32_t number);
 /* The device whose address space holds `address`, or NULL. */
 struct vgx_sim_device *vgx_sim_device_of(uint64_t address);
 CUcontext vgx_sim_contexts(void); /* all, under the runtime lock */

@@ -346,7 +346,7 @@ CUresult vgx_sim_share_export(struct vgx_ipc_object *object, CUmemGenericAllocat
     vgx_sim_resume();
   if (object->fd < 0)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  struct shared content = {.nbytes = p->nbytes, .device = p->device->index};
+  struct shared content = {.nbytes = p->nbytes, .device = p->device->host_number};
   object->handle = (CUipcMemHandle){0};
   memcpy(&object->handle, &content, sizeof content);
   return CUDA_SUCCESS;
@@ -357,7 +357,7 @@ CUresult vgx_sim_share_open(CUmemGenericAllocationHandle *handle, CUmemAllocatio
   struct shared content;
   struct stat st;
   memcpy(&content, &object->handle, sizeof content);
-  struct vgx_sim_device *device = vgx_sim_device_at((CUdevice)content.device);
+  struct vgx_sim_device *device = vgx_sim_device_of_host(content.device);
   int seals = fcntl(object->fd, F_GET_SEALS);
   if (!device || !is_granular(0, content.nbytes) || seals < 0 || !(seals & F_SEAL_SHRINK) ||
       fstat(object->fd, &st) != 0 || (uint64_t)st.st_size != content.nbytes)

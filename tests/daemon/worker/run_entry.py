@@ -14,7 +14,7 @@ struct vgx_serve_options {
   const struct vgx_backend *backend; uint32_t features; uint32_t max_threads; uint32_t spin_us;
   void (*log)(int level, const char *line);
   int region_fd; uint64_t region_offset, region_nbytes;
-  struct vgw_ledger *ledger; uint32_t ledger_row; uint64_t host_limit_nbytes;
+  const uint8_t *host_devices; struct vgw_ledger *ledger; uint32_t ledger_row; uint64_t host_limit_nbytes;
   bool host_limit_of_share; const char *share; uint64_t quotas[10]; uint64_t calls_per_s;
 };
 struct vgw_ledger *vgx_ledger_map(int fd, uint32_t row);

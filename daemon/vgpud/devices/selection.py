@@ -1,0 +1,57 @@
+"""Which of the host's devices a session sees, in the host's order and renumbered from 0. None stands for all."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PEER_NBYTES = 20  # of `peers`, for each device of the inventory (wire.md)
+Selection = tuple[int, ...]  # the devices' numbers on the host, ascending
+
+
+def find(fields: dict[str, Any], names: Sequence[int | str]) -> Selection:
+    """The devices of an INVENTORY (wire.md) that are named by number or UUID (`GPU-...`).
+
+    Raises:
+        ValueError: one is not there, or is named twice.
+    """
+    uuids = {f"gpu-{uuid.UUID(bytes=device['uuid'])}": i for i, device in enumerate(fields["devices"])}
+    count, found = len(fields["devices"]), set()
+    for name in names:
+        number = name if isinstance(name, int) else uuids.get(name.lower(), -1)
+        if not 0 <= number < count:
+            raise ValueError(f"there is no device {name}: there {'is 1' if count == 1 else f'are {count}'}, from 0 on")
+        if number in found:
+            raise ValueError(f"device {number} is named twice")
+        found.add(number)
+    return tuple(sorted(found))
+
+
+def only(fields: dict[str, Any], seen: Selection | None) -> dict[str, Any]:
+    """The INVENTORY of a session that sees these devices; the given one is not changed."""
+    if seen is None:
+        return fields
+    devices = [fields["devices"][number] for number in seen]
+    return fields | {"devices": [device | {"peers": _peers(device.get("peers", b""), seen)} for device in devices]}
+
+
+def _peers(packed: bytes, seen: Selection) -> bytes:
+    return b"".join(packed[_PEER_NBYTES * number : _PEER_NBYTES * (number + 1)] for number in seen)
+
+
+def number_on_host(device: int, seen: Selection | None) -> int:
+    """The host's number of a session's device; -1: it has no such device."""
+    if seen is None:
+        return device
+    return seen[device] if 0 <= device < len(seen) else -1
+
+
+def by_host(memory: Sequence[int], seen: Selection | None, count: int) -> tuple[int, ...]:
+    """Bytes on each of a session's devices as bytes on each of the host's `count`."""
+    if seen is None:
+        return tuple(memory)
+    known = dict(zip(seen, memory, strict=False))
+    return tuple(known.get(number, 0) for number in range(count))
