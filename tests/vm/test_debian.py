@@ -162,6 +162,9 @@ def test_reload_keeps_it_and_a_crash_brings_another(service: Guest) -> None:
     service.check("systemctl reload vgpud")
     assert service.check("systemctl show -P MainPID vgpud") == before
     install(service)
+    # Sessions of earlier tests must have left: counting.py waits until one is stored, which must be its own.
+    service.wait_until('[ -z "$(ls -d /sys/fs/cgroup/system.slice/vgpud.service/tenant-*)" ]')
+    service.wait_until("/opt/vgpu/bin/vgpu status --json | grep -q '\"sessions_stored\": 0,'")
     service.run("/usr/bin/python3 /usr/local/lib/counting.py > /run/counting.log 2>&1 < /dev/null &")
     service.wait_until("[ -e /run/counting ]")
     worker = service.check("cat /sys/fs/cgroup/system.slice/vgpud.service/tenant-*/session-*/cgroup.procs")
