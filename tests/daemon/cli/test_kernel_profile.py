@@ -178,7 +178,9 @@ def test_all_commands_give_a_program_the_same_libraries(tmp_path: Path) -> None:
             [*VGPU, *command, "--", program], env=merged(None), capture_output=True, text=True, timeout=60, check=True
         )
         lines = [line for line in done.stdout.splitlines() if "=" in line and not line.startswith("=====")]
-        given.append({k: v for k, _, v in (line.partition("=") for line in lines) if k != "VGPU_ENDPOINT"})
+        found = {name: value for name, _, value in (line.partition("=") for line in lines)}
+        assert ("VGPU_HOST_STACKS" in found) == (command[0] == "sanitize")
+        given.append({k: v for k, v in found.items() if k not in ("VGPU_ENDPOINT", "VGPU_HOST_STACKS")})
     assert given[0] == given[1] == given[2]
     assert "/cupti/12/libcupti.so.12" in given[0]["LD_PRELOAD"]
     assert "/libcuda.so.1:" in given[0]["LD_PRELOAD"]
