@@ -6,7 +6,9 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-enum { TIMEOUT_S = 2, LATE_MAX = 4 };
+/* After MISSED_MAX questions without an answer one was probably lost, with a vgpud that crashed: each answer would be
+ * taken for a late one, and each question would wait for the whole timeout. */
+enum { TIMEOUT_S = 2, LATE_MAX = 4, MISSED_MAX = 8 };
 
 union control {
   struct cmsghdr header;
@@ -69,15 +71,17 @@ bool vgx_desk_send(struct vgx_desk *desk, const void *question, size_t nbytes, i
 bool vgx_desk_receive(struct vgx_desk *desk, void *answer, size_t nbytes, int *fd) {
   for (;;) {
     ssize_t got = receive(desk->fd, answer, nbytes, fd, 0);
-    if (got == (ssize_t)nbytes && !desk->late)
+    if (got == (ssize_t)nbytes && !desk->late) {
+      desk->missed = 0;
       return true;
+    }
     if (*fd >= 0)
       close(*fd);
     *fd = -1;
     if (got != (ssize_t)nbytes) {
       bool timed_out = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
       desk->late += timed_out;
-      desk->failed = !timed_out;
+      desk->failed = !timed_out || ++desk->missed == MISSED_MAX;
       return false;
     }
     desk->late--;

@@ -11,9 +11,10 @@ struct vgx_desk {
   pthread_mutex_t lock; /* held for the length of one request and its answer */
   int fd;               /* -1: there is none */
   unsigned late;        /* questions whose answers did not come in time: they come before the next one's */
-  bool failed;          /* closed, or used wrongly by the other end: not used any more */
+  unsigned missed;      /* questions in a row without an answer in time */
+  bool failed;          /* the socket is closed, sent a packet of another size, or has lost an answer: it is unusable */
 };
-#define VGX_DESK_NONE {PTHREAD_MUTEX_INITIALIZER, -1, 0, false}
+#define VGX_DESK_NONE {PTHREAD_MUTEX_INITIALIZER, -1, 0, 0, false}
 
 void vgx_desk_open(struct vgx_desk *desk, int fd);
 

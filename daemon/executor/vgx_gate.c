@@ -47,7 +47,7 @@ struct vgx_gate {
   uint64_t ahead_ns;     /* the expected times of all these together */
   uint64_t done_ns;      /* when an operation was last seen to be done */
   uint64_t submitted_ns; /* when one was last let in */
-  bool has_turn;         /* the watcher queries its events */
+  bool has_turn;         /* set at an admission; cleared when the watcher gives the turn back */
 };
 
 struct cost {
@@ -170,7 +170,7 @@ static void look_locked(struct vgx_gate *gate, uint64_t now_ns) {
   uint64_t each = took_locked(gate, now_ns) / done;
   for (uint32_t i = 0; i < done; i++) {
     struct mark *mark = &gate->marks[gate->first];
-    if (each) /* 0: it began earlier than estimated, so its time is unknown */
+    if (each) /* 0: it ended before its estimated start, so its duration is unknown */
       learn_locked(mark->cost, each);
     gate->ahead_ns -= mark->expected_ns;
     keep_locked(mark->event, mark->context);

@@ -131,9 +131,9 @@ static void populate(struct vgs_ring *ring) {
   ring->populated += nbytes;
 }
 
-/* Bound the records that the worker has not executed. NVIDIA's driver holds a launch back behind 1,024 that wait, too;
- * without a bound, a thread that launches faster than the worker executes would have more than 100,000 records before
- * the call of another thread that must follow them. False: the session is over. */
+/* Bound the records that the worker has not executed. Without a bound, a thread that launches faster than the worker
+ * executes would have more than 100,000 records before the call of another thread that must follow them. False: the
+ * session is over. */
 static bool await_backlog(struct vgs_ring *ring) {
   for (int turns = 0; ring->pushed - ring->executed >= BACKLOG_MAX;) {
     /* stored (release) by the worker after the record's execution */

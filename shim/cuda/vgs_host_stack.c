@@ -59,7 +59,7 @@ static void put_frame(const char *address) {
   Dl_info info;
   struct link_map *map = NULL;
   char program[PATH_MAX];
-  if (!dladdr1(address - 1, &info, (void **)(void *)&map, RTLD_DL_LINKMAP)) { /* a call may end its function */
+  if (!dladdr1(address - 1, &info, (void **)(void *)&map, RTLD_DL_LINKMAP)) { /* of the call */
     put("frame %llx - -\n", (unsigned long long)(uintptr_t)address);
     return;
   }
@@ -98,7 +98,8 @@ static void put_python(const char *traceback, size_t nbytes) {
   }
 }
 
-static uint64_t hashed(uint64_t hash, const void *data, size_t nbytes) { /* FNV-1a */
+/* Continue an FNV-1a hash with these bytes. */
+static uint64_t hashed(uint64_t hash, const void *data, size_t nbytes) {
   for (const unsigned char *at = data, *end = at + nbytes; at < end; at++)
     hash = (hash ^ *at) * 0x100000001b3u;
   return hash;

@@ -13,8 +13,8 @@ void vgs_nvml_leave(void);
 /* Answer from the snapshot, else from vgpud. The result of a reply is NVML's; GPU_IS_LOST when vgpud does not answer.
  */
 void vgs_nvml_ask(const struct vgs_nvml_question *question, struct vgs_nvml_reply *reply);
-/* The result that the snapshot has for a question; SUCCESS where it has none. A count of UINT32_MAX: whatever the
- * arguments. */
+/* Look a question up in the snapshot without asking vgpud. Returns the result stored there, SUCCESS if there is none.
+ * An argument count of UINT32_MAX matches an entry with any arguments. */
 nvmlReturn_t vgs_nvml_known(const struct vgs_nvml_question *question);
 void vgs_nvml_reply_fini(struct vgs_nvml_reply *reply);
 

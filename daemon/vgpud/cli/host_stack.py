@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 VARIABLE = "VGPU_HOST_STACKS"  # names the folder
-_MARK = 1 << 63  # VGW_HOST_STACK
+_MARK = 1 << 63  # VGW_HOST_STACK in the protocol: set if a correlation number names a host call stack
 _PYTHON = re.compile(r'File "(.*)", line (\d+|\?\?\?) in (.*)')
 
 
@@ -60,7 +60,7 @@ def read_stacks(folder: Path) -> dict[int, HostStack]:
     for stack in stacks.values():
         for frame in stack.frames:
             if not frame.function:
-                wanted[frame.module].add(frame.offset - 1)  # a call may end its function
+                wanted[frame.module].add(frame.offset - 1)  # a return address may lie behind it
     found = {module: _functions(module, offsets) for module, offsets in wanted.items()}
     for stack in stacks.values():
         stack.frames = [

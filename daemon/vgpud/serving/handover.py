@@ -329,59 +329,46 @@ class Handover:
         """Adopt a session of the previous vgpud, which dump() described, and its worker. Raises RESTORE_ERRORS, if
         fields or descriptors are missing: then nothing is held for it.
         """
-        kept = ExitStack()
-        try:
-            return self._adopt(session, fields, process, incoming, config, region, on_end, kept)
-        except BaseException:
-            kept.close()
-            raise
-
-    def _adopt(
-        self,
-        session: Session,
-        fields: dict[str, Any],
-        process: Process,
-        incoming: Incoming,
-        config: Config,
-        region: Region | None,
-        on_end: Callable[[], None],
-        kept: ExitStack,
-    ) -> Worker:
         owner = None if fields["owner"] is None else Identified.restore(fields["owner"], incoming)
-        folder, leave = self._folders.enter(owner, session.tenant_name, Path(fields["folder"]))
-        kept.callback(leave)
-        desks: dict[str, Desk] = {}
-        for name, fd in fields["desks"].items():
-            sock = socket.socket(fileno=incoming.take(fd))
-            if owner is not None and name == "ipc":
-                desks[name] = ipc = self._ipc.open(owner.copy(), sock)
-                kept.callback(ipc.close)
-                self._ipc.restore(ipc, fields["shared"], incoming)
-            elif owner is not None and name == "images":
-                desks[name] = self._images.open(owner.copy(), sock)
-                kept.callback(desks[name].close)
-            else:
-                sock.close()
-        self.meters.begin(session.number, session.tenant_name, incoming.take(fields["meter"]))
-        kept.callback(self.meters.end, session.number)
-        row, group = fields["ledger_row"], None if fields["group"] is None else Path(fields["group"])
-        if row is not None:
-            kept.callback(self._ledger.give_back, row)
-            if row in self.turns.rows:
-                kept.callback(self.turns.give_back, row)
-        part = None if fields["part"] is None else Range(*fields["part"])
-        if region is not None and part is not None and region.adopt(part):
-            kept.callback(region.give_back, part)
+        with ExitStack() as undo:  # what is done if the session cannot be restored
+            kept = undo.enter_context(ExitStack())
+            if owner is not None:
+                undo.callback(owner.close)
+            folder, leave = self._folders.enter(owner, session.tenant_name, Path(fields["folder"]))
+            kept.callback(leave)
+            desks: dict[str, Desk] = {}
+            for name, fd in fields["desks"].items():
+                sock = socket.socket(fileno=incoming.take(fd))
+                if owner is not None and name == "ipc":
+                    desks[name] = ipc = self._ipc.open(owner.copy(), sock)
+                    kept.callback(ipc.close)
+                    self._ipc.restore(ipc, fields["shared"], incoming)
+                elif owner is not None and name == "images":
+                    desks[name] = self._images.open(owner.copy(), sock)
+                    kept.callback(desks[name].close)
+                else:
+                    sock.close()
+            self.meters.begin(session.number, session.tenant_name, incoming.take(fields["meter"]))
+            kept.callback(self.meters.end, session.number)
+            row, group = fields["ledger_row"], None if fields["group"] is None else Path(fields["group"])
+            if row is not None:
+                kept.callback(self._ledger.give_back, row)
+                if row in self.turns.rows:
+                    kept.callback(self.turns.give_back, row)
+            part = None if fields["part"] is None else Range(*fields["part"])
+            if region is not None and part is not None and region.adopt(part):
+                kept.callback(region.give_back, part)
 
-        def ended(_worker: Worker) -> None:
-            kept.close()
-            on_end()
+            def ended(_worker: Worker) -> None:
+                kept.close()
+                on_end()
 
-        tenant = None if owner is None else owner.tenant
-        worker = self._supervisor.adopt(process, fields["worker"], incoming, session.number, tenant, ended)
-        self._placement.adopt(worker.pid, group, session, config)
-        kept.callback(self._placement.leave, worker.pid, group)
-        self._hold(session, _Held(worker, owner, folder, desks, row, group, part), kept)
+            tenant = None if owner is None else owner.tenant
+            worker = self._supervisor.adopt(process, fields["worker"], incoming, session.number, tenant, ended)
+            self._placement.adopt(worker.pid, group, session, config)
+            kept.callback(self._placement.leave, worker.pid, group)
+            self._hold(session, _Held(worker, owner, folder, desks, row, group, part), kept)
+            undo.pop_all()
         if owner is not None:
             owner.close()  # _hold has a copy
         return worker

@@ -23,7 +23,7 @@ VERSION = 1  # the document's version; changes whenever the meaning of a key cha
 FORM = f"{VERSION}, ledger {ledger.NBYTES}, meter {meter.NBYTES}"  # with the sizes of the files that workers write
 # Signals that are blocked while no handler is installed: they would end the process.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
-# What restoring one session raises when what was left of it is not whole; that session then ends, and no other.
+# Raised by restoring a session whose state or descriptors are damaged or missing. Only that session ends.
 RESTORE_ERRORS = (KeyError, ValueError, TypeError, AttributeError, OSError)
 _VARIABLE = "VGPUD_SUCCESSION"
 _ASKED = "VGPUD_SUCCESSION_FORM"

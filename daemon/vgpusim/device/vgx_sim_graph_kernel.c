@@ -6,7 +6,7 @@
 #include "vgx_sim_launch.h"
 #include "vgx_sim_stream_attribute.h"
 
-/* Create the node's launch again, as `how` says. */
+/* Replace the node's launch by one of the same kernel and parameters with the attributes `how`. */
 static CUresult change(CUgraphNode node, const struct vgx_sim_launch_form *how) {
   CUDA_KERNEL_NODE_PARAMS_v2 p;
   struct vgx_sim_op *op;

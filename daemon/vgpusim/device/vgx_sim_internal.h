@@ -74,7 +74,7 @@ struct CUmemPoolHandle_st {
 struct vgx_sim_device {
   bool configured;
   uint32_t index;
-  uint32_t host_number; /* among the host's devices, some of which this process may not have */
+  uint32_t host_number; /* the device's index on the host; a process may have only some of the host's devices */
   struct vgx_sim_device_properties properties;
   struct vgx_sim_arena arena;
   CUcontext primary;

@@ -13,11 +13,17 @@ import pytest
 
 from tests.conftest import ROOT
 
-NBYTES, LATE_MAX = 8, 4
+NBYTES, LATE_MAX, MISSED_MAX = 8, 4, 8
 
 
 class Desk(ctypes.Structure):
-    _fields_ = [("lock", ctypes.c_uint8 * 40), ("fd", ctypes.c_int), ("late", ctypes.c_uint), ("failed", ctypes.c_bool)]
+    _fields_ = [
+        ("lock", ctypes.c_uint8 * 40),
+        ("fd", ctypes.c_int),
+        ("late", ctypes.c_uint),
+        ("missed", ctypes.c_uint),
+        ("failed", ctypes.c_bool),
+    ]
 
 
 class Worker:
@@ -91,6 +97,15 @@ def test_a_host_that_does_not_answer_is_not_asked_for_ever(worker: Worker) -> No
     assert worker.send()
     worker.answer(b"in time!")
     assert worker.receive() == (b"in time!", -1)
+
+
+def test_a_lost_answer_does_not_cost_its_timeout_for_ever(worker: Worker) -> None:
+    """A vgpud that crashed has taken a question along: the next one's answer is then taken for the late one."""
+    worker.desk.late, worker.desk.missed = 1, MISSED_MAX - 1
+    assert worker.send()
+    worker.answer(b"answered")
+    assert worker.receive() is None
+    assert not worker.send()
 
 
 def test_a_closed_or_wrong_socket_is_not_used_again(library: ctypes.CDLL) -> None:
