@@ -104,16 +104,22 @@ static void written_meanwhile() {
   const int threads = 3, n = 1 << 18;
   unsigned *p = (unsigned *)aligned_alloc(4096, n * sizeof *p), last[threads];
   std::atomic<bool> stop{false};
+  std::atomic<int> writing{0};
   std::vector<std::thread> writers;
   memset(p, 0, n * sizeof *p);
   for (int t = 0; t < threads; t++)
-    writers.emplace_back([=, &stop, &last] {
+    writers.emplace_back([=, &stop, &writing, &last] {
       unsigned turn = 0;
-      for (; !stop; turn++)
+      do {
         for (int i = t; i < n; i += 1024)
           ((volatile unsigned *)p)[i] = turn;
-      last[t] = turn - 1;
+        last[t] = turn;
+        if (turn++ == 0)
+          writing++;
+      } while (!stop);
     });
+  while (writing < threads) // a busy machine may start a thread late
+    std::this_thread::yield();
   for (int round = 0; round < 8; round++) {
     CUDA(cudaHostRegister(p, n * sizeof *p, cudaHostRegisterMapped));
     CUDA(cudaHostUnregister(p));
