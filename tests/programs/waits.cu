@@ -10,7 +10,7 @@
 
 #include "vgt_check.h"
 
-enum { KIB = 1 << 10, MIB = 1 << 20, EARLY_MS = 30, LATE_MS = 30000 };
+enum { KIB = 1 << 10, MIB = 1 << 20, EARLY_MS = 30, LATE_MS = 150000 };
 enum wait { WAITS, RETURNS };
 
 __device__ int symbol[MIB / 4];

@@ -312,9 +312,10 @@ static void scenario_death(void) {
       usleep(1000);
     /* The host has one thread, which answers a hello only once the ended session's work has ended: that may take longer
      * than the client waits for the answer. */
-    CUresult reset = CUDA_ERROR_SYSTEM_NOT_READY;
-    for (int i = 0; i < 10 && reset == CUDA_ERROR_SYSTEM_NOT_READY; i++)
+    CUresult reset;
+    do
       reset = cuDevicePrimaryCtxReset_v2(0);
+    while (reset == CUDA_ERROR_SYSTEM_NOT_READY); /* until the alarm */
     OK(reset);
     begin();
     __atomic_store_n(&renewed, 1, __ATOMIC_RELEASE);

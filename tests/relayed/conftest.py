@@ -24,6 +24,7 @@ import pytest
 
 from tests.conftest import ROOT, Command, merged, run_command
 from tests.daemon.running import Running
+from tests.patience import PATIENCE_S
 
 LIBRARIES = ROOT / "build/guest"
 WORKER = Path(__file__).with_name("worker.py")
@@ -36,7 +37,7 @@ class Relay:
     env: dict[str, str]
     shared_memory: bool
 
-    def __call__(self, command: Command, timeout_s: float = 60, **env: str) -> CompletedProcess[str]:
+    def __call__(self, command: Command, timeout_s: float = PATIENCE_S, **env: str) -> CompletedProcess[str]:
         return run_command(command, self.env | env, timeout_s)
 
     def python(self, program: str, **env: str) -> str:

@@ -220,26 +220,27 @@ assert (told(p.value), told(p.value + 4095), told(other.value)) == (1, 1, 0)
 # A copy and a fill wait for a kernel ahead of them, which other memory's do not.
 called, let = threading.Event(), threading.Event()
 function = ctypes.CFUNCTYPE(None, c_void_p)(lambda _: (called.set(), let.wait()))
-def behind(call, *args):
+def behind(call, *args, at_least_s=0.2):
     called.clear(), let.clear()
     ok(cuda.cuLaunchHostFunc(None, function, None))
     done = threading.Event()
     thread = threading.Thread(target=lambda: (ok(cuda.cuCtxSetCurrent(ctx)), ok(call(*args)), done.set()))
     thread.start()
     called.wait()
-    waits = not done.wait(0.2)
+    waits = not done.wait(at_least_s)
     let.set()
     thread.join()
     ok(cuda.cuCtxSynchronize())
     return waits
+def passes(call, *args): return not behind(call, *args, at_least_s=150)  # at once, however busy the machine is
 ctx = c_void_p()
 ok(cuda.cuCtxGetCurrent(byref(ctx)))
-assert not behind(cuda.cuMemcpyDtoD_v2, c_uint64(other.value + 64), other, c_size_t(16))
-assert not behind(cuda.cuMemsetD8_v2, other, 1, c_size_t(16))
+assert passes(cuda.cuMemcpyDtoD_v2, c_uint64(other.value + 64), other, c_size_t(16))
+assert passes(cuda.cuMemsetD8_v2, other, 1, c_size_t(16))
 assert behind(cuda.cuMemcpyDtoD_v2, p, other, c_size_t(16)) and behind(cuda.cuMemcpyDtoD_v2, other, p, c_size_t(16))
 assert behind(cuda.cuMemsetD8_v2, p, 1, c_size_t(16))
 ok(cuda.cuPointerSetAttribute(byref(off), SYNC_MEMOPS, p))
-assert told(p.value) == 0 and not behind(cuda.cuMemsetD8_v2, p, 1, c_size_t(16))
+assert told(p.value) == 0 and passes(cuda.cuMemsetD8_v2, p, 1, c_size_t(16))
 for attribute in (0, 1, 7, 17, 99):
     assert cuda.cuPointerSetAttribute(byref(on), attribute, p) == INVALID_VALUE
 assert cuda.cuPointerSetAttribute(None, SYNC_MEMOPS, p) == INVALID_VALUE

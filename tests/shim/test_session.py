@@ -297,9 +297,11 @@ def test_every_waiter_is_woken_by_the_workers_death(path: Path) -> None:
             """
             ctx = context()
             results = []
+            ready = threading.Barrier(8)  # the worker dies at the first wait: all must have begun
             def block():
                 ok(cuda.cuCtxSetCurrent(ctx))
                 ok(cuda.cuEventRecord(new(cuda.cuEventCreate, 0), None))  # something to wait for
+                ready.wait()
                 results.append(cuda.cuCtxSynchronize())
             threads = [threading.Thread(target=block) for _ in range(8)]
             for t in threads: t.start()

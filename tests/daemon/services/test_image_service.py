@@ -112,9 +112,9 @@ async def test_a_flood_of_one_tenant_holds_up_no_other(monkeypatch):
     alice, bob = service.open(Identified(ALICE)), service.open(Identified(BOB))
     for nbytes in range(1, 9):
         store(alice.theirs, bytes(nbytes))
-    await asyncio.sleep(0.1)
+    await until(lambda: service.pending_count == 8)
     store(bob.theirs, bytes(1000))
-    await asyncio.sleep(0.1)
+    await until(lambda: service.pending_count == 9)
     for _ in range(9):
         go.release()
     await until(lambda: len(order) == 9)
@@ -124,14 +124,19 @@ async def test_a_flood_of_one_tenant_holds_up_no_other(monkeypatch):
 
 async def test_a_session_that_ends_while_its_image_is_verified(monkeypatch):
     metrics = Metrics()
-    go = threading.Semaphore(0)
-    monkeypatch.setattr(image_service, "verify", lambda fd, digest, nbytes: go.acquire(timeout=PATIENCE_S))
+    begun, go = threading.Event(), threading.Event()
+
+    def verify(fd: int, digest: bytes, nbytes: int) -> None:
+        begun.set()
+        go.wait(PATIENCE_S)
+
+    monkeypatch.setattr(image_service, "verify", verify)
     service = ImageService(ImagesConfig(), metrics)
     desk = service.open(Identified(ALICE))
     store(desk.theirs, b"image")
-    await asyncio.sleep(0.1)
+    await until(begun.is_set)
     desk.close()
     desk.close()
-    go.release()
+    go.set()
     await until(lambda: metrics.images_held == 1)
     await service.close()

@@ -17,6 +17,7 @@ from vgpud.supervision.spawner import LauncherSpawner
 from vgpud.supervision.supervisor import Supervisor
 
 from tests.daemon.running import PATHS, wait_until
+from tests.patience import PATIENCE_S
 
 # A fake launcher. Its second argument is a list of deeds, one for each start; after the last one it works correctly.
 # "silent": the launcher forks a worker, and does not report the process.
@@ -75,7 +76,7 @@ async def stopped(supervisor: Supervisor, *launchers: int) -> None:
 
 async def until(condition: object) -> None:
     assert callable(condition)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.005)
 

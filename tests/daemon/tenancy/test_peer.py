@@ -11,6 +11,7 @@ import sys
 from vgpud.tenancy.peer import Peer, identify, open_peer_pidfd
 
 from tests.daemon.running import ENVIRONMENT
+from tests.patience import PATIENCE_S
 
 
 def test_a_unix_peer_is_the_kernels_word():
@@ -54,6 +55,6 @@ def test_a_unix_peers_death_is_seen(tmp_path):
             assert pidfd is not None
             assert select.select([pidfd], [], [], 0)[0] == []
             child.kill()
-            assert select.select([pidfd], [], [], 2)[0] == [pidfd]
+            assert select.select([pidfd], [], [], PATIENCE_S)[0] == [pidfd]
             os.close(pidfd)
         child.communicate()

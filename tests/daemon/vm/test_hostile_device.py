@@ -18,6 +18,8 @@ from vgpud.proto.packing import pack_map
 from vgpud.vm.control import control_path
 from vgpud.vm.supervision import VmDevice
 
+from tests.patience import PATIENCE_S
+
 
 class Stranger:
     """A hostile listener in the place of the device of `vm`; a test accepts vgpud's connection as `peer`."""
@@ -54,7 +56,7 @@ async def test_many_messages_are_taken_in_turn_with_everybody_elses(tmp_path, mo
     peer, _ = stranger.listener.accept()
     for _ in range(50):
         peer.send(pack_map({"type": "nothing"}))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while len(taken) < 50:
             await asyncio.sleep(0)
             turn += 1
@@ -85,7 +87,7 @@ async def test_its_words_cannot_forge_a_line(tmp_path, log):
     peer, _ = stranger.listener.accept()
     peer.send(pack_map({"type": "log", "level": "info", "event": "x\nforged", "reason": "y\nforged"}))
     peer.send(pack_map({"type": "log", "level": ["no", "text"], "event": "last"}))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while "last" not in log.getvalue():
             await asyncio.sleep(0.001)
     stranger.close()
@@ -101,7 +103,7 @@ async def test_one_that_accepts_nobody_is_not_waited_for(tmp_path, monkeypatch):
     stranger = Stranger(tmp_path, backlog=0)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as first:
         first.connect(str(control_path(f"{tmp_path}/vm.sock")))
-        watchdog = threading.Timer(3, stranger.listener.close)
+        watchdog = threading.Timer(PATIENCE_S, stranger.listener.close)
         watchdog.start()
         stranger.device.start()
         assert watchdog.is_alive()

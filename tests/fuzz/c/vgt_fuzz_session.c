@@ -33,7 +33,7 @@ enum {
   HAS_FD = 2,
   WANT_REPLY = 1,
   DRAIN_MS = 3000,
-  END_MS = 60000,
+  END_MS = 200000,
   RING_OPEN = VGW_OP_vgpuRingOpen,
   FILE_NBYTES = 64 << 10
 };

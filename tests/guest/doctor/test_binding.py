@@ -22,7 +22,7 @@ from tests.programs.toolchain import MACHINE_CODE, cuda13
 
 OLD_SHIM = "int cuInit(unsigned f) { (void)f; return 100; }"
 WRAPPER = "int cuMemAlloc_v2(void *p, unsigned long n) { (void)p; (void)n; return 0; }"
-SLEEP = '#include <unistd.h>\nint main(void) { return write(1, "x", 1) != 1 || sleep(60); }'
+SLEEP = '#include <unistd.h>\nint main(void) { return write(1, "x", 1) != 1 || sleep(600); }'
 
 
 def both(tree: Tree) -> str:

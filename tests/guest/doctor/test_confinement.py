@@ -16,7 +16,7 @@ from tests.conftest import merged
 from tests.guest.doctor.tree import DOCTOR, NOBODY, Told, Tree
 from tests.guest.elf_file import compile_c
 
-SLEEP = "#include <unistd.h>\nint main(void) { sleep(60); return 0; }"
+SLEEP = "#include <unistd.h>\nint main(void) { sleep(600); return 0; }"
 
 
 def deny(file: Path, uid: int) -> None:

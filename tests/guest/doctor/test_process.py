@@ -28,7 +28,7 @@ int main(int argc, char **argv) {
       return 1;
   if (write(1, "x", 1) != 1)
     return 2;
-  sleep(60);
+  sleep(600);
   return 0;
 }
 """

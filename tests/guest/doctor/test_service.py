@@ -14,7 +14,7 @@ from tests.guest.doctor.tree import NOBODY, Tree
 from tests.guest.elf_file import compile_c
 from tests.patience import PATIENCE_S
 
-SLEEP = "#include <unistd.h>\nint main(void) { sleep(60); return 0; }"
+SLEEP = "#include <unistd.h>\nint main(void) { sleep(600); return 0; }"
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.patience import PATIENCE_S
 OPENS = """
 #include <dlfcn.h>
 #include <unistd.h>
-int main(void) { usleep(300000); void *l = dlopen("libcuda.so.1", RTLD_NOW); sleep(60); return l != 0; }
+int main(void) { usleep(300000); void *l = dlopen("libcuda.so.1", RTLD_NOW); sleep(600); return l != 0; }
 """
 
 

@@ -145,10 +145,11 @@ def test_elapsed_time(sim: Simulator, recorder: Recorder) -> None:
     recorder.launch(None, "work", gate)
     sim.ok("cuEventRecordWithFlags", end, None, 0)
     assert sim.cuEventElapsedTime_v2(ctypes.byref(out), start, end) == NOT_READY
+    sim.ok("cuEventSynchronize", start)  # a busy machine may reach it late
     threading.Timer(0.05, gate.set).start()
     sim.ok("cuEventSynchronize", end)
     sim.ok("cuEventElapsedTime_v2", ctypes.byref(out), start, end)
-    assert 40 < out.value < 5000
+    assert 40 < out.value < 1000 * PATIENCE_S
     sim.ok("cuEventRecordWithFlags", untimed, None, 0)
     assert sim.cuEventElapsedTime_v2(ctypes.byref(out), start, untimed) == 400
 
