@@ -28,7 +28,8 @@ from tests.patience import PATIENCE_S
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    yield from vgpud_with_real_workers(tmp_path_factory.mktemp("real"))
+    # A busy machine may need seconds to end a worker, which must not be killed for that.
+    yield from vgpud_with_real_workers(tmp_path_factory.mktemp("real"), "limits.worker_exit_timeout_s = 60\n")
 
 
 def attach(running: Running) -> tuple[socket.socket, int]:

