@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -82,6 +83,37 @@ def vgpu_run() -> Run:
         options: Sequence[str] = (),
     ) -> CompletedProcess[str]:
         return run_command([*VGPU, "run", "--gpu", gpu, *options, "--", *command], merged(env), timeout_s)
+
+    return run
+
+
+@contextmanager
+def vgpud_of(gpus: str, folder: Path) -> Iterator[str]:
+    """One vgpud for several programs, as to start one takes longer than most programs; yields its endpoint."""
+    from vgpud.cli.private_daemon import PrivateDaemon
+
+    with PrivateDaemon(gpus, log=folder / "log", timeout_s=PATIENCE_S) as daemon:
+        yield str(daemon.endpoint)
+
+
+@pytest.fixture(scope="module")
+def h100(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The endpoint of the module's vgpud, which simulates an H100."""
+    with vgpud_of("h100", tmp_path_factory.mktemp("h100")) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="module")
+def h100_run(h100: str) -> Run:
+    """`vgpu_run` on the module's H100."""
+
+    def run(
+        command: Command,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = PATIENCE_S,
+        options: Sequence[str] = (),
+    ) -> CompletedProcess[str]:
+        return run_command([*VGPU, "run", "--endpoint", h100, *options, "--", *command], merged(env), timeout_s)
 
     return run
 

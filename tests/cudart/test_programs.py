@@ -15,7 +15,7 @@ from tests.programs.toolchain import PER_THREAD, SHARED, Flavour, cuda13
 
 Run = Callable[..., CompletedProcess[str]]
 OURS = ("--cudart", "vgpu")
-PER_THREAD_SHARED = Flavour("per-thread-shared", (*PER_THREAD.options, "-cudart", "shared"))
+PER_THREAD_SHARED = Flavour("per-thread-shared", PER_THREAD.options, "shared")
 NO_BODY = {"graph_memory", "textures"}  # these call functions that vgpu's runtime lacks (docs/cudart.md)
 NAMES = [name for name in [*SIZES, "errors", "properties", "kernel_printf"] if name not in NO_BODY]
 
@@ -35,19 +35,19 @@ print(*sorted(files), sep="\\n")
 @pytest.mark.client
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize("name", NAMES)
-def test_program(vgpu_run: Run, name: str) -> None:
+def test_program(h100_run: Run, name: str) -> None:
     program = cuda13().build(name, SHARED)
-    assert_ok(vgpu_run([program], options=OURS), name)
+    assert_ok(h100_run([program], options=OURS), name)
     if name in SIZES:
         size = SIZES[name][0] + secrets.randbelow(SIZES[name][1] - SIZES[name][0])
-        assert_ok(vgpu_run([program, secrets.randbelow(2**31), size], options=OURS), name)
+        assert_ok(h100_run([program, secrets.randbelow(2**31), size], options=OURS), name)
 
 
 @pytest.mark.client
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize("name", ["streams", "threads", "copies"])
-def test_program_with_a_default_stream_for_each_thread(vgpu_run: Run, name: str) -> None:
-    assert_ok(vgpu_run([cuda13().build(name, PER_THREAD_SHARED)], options=OURS), name)
+def test_program_with_a_default_stream_for_each_thread(h100_run: Run, name: str) -> None:
+    assert_ok(h100_run([cuda13().build(name, PER_THREAD_SHARED)], options=OURS), name)
 
 
 @pytest.mark.client
@@ -76,11 +76,11 @@ def test_L04_preloaded(vgpu_run: Run) -> None:
 
 @pytest.mark.parametrize("mode", ["by path", "by name", "preloaded"])
 @pytest.mark.parametrize("major", MAJORS, ids=lambda major: str(major.number))
-def test_L04_L05_one_runtime_and_one_driver_however_loaded(vgpu_run: Run, major: Major, mode: str) -> None:
+def test_L04_L05_one_runtime_and_one_driver_however_loaded(h100_run: Run, major: Major, mode: str) -> None:
     name = str(major.ours) if mode == "by path" else major.soname
     env = preload(major.ours) if mode == "preloaded" else {}
     options = OURS if mode == "by name" else ("--cudart", "program")
-    result = vgpu_run([sys.executable, "-c", FIRST_CALLS, name], env=env, options=options)
+    result = h100_run([sys.executable, "-c", FIRST_CALLS, name], env=env, options=options)
     assert result.returncode == 0, result.stderr
     files = [Path(line) for line in result.stdout.split()]
     runtimes = [file for file in files if file.name.startswith("libcudart.so")]

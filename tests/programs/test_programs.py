@@ -85,16 +85,16 @@ def test_the_compiler_installs(toolchain: Toolchain) -> None:
 
 
 @pytest.mark.parametrize("name", marked([*SIZES, *OTHERS]))
-def test_program_with_its_own_size(toolchain: Toolchain, vgpu_run: Run, name: str) -> None:
-    assert_ok(vgpu_run([toolchain.build(name)]), name)
+def test_program_with_its_own_size(toolchain: Toolchain, h100_run: Run, name: str) -> None:
+    assert_ok(h100_run([toolchain.build(name)]), name)
 
 
 @pytest.mark.parametrize("name", marked(SIZES))
-def test_program_with_random_input(toolchain: Toolchain, vgpu_run: Run, name: str) -> None:
+def test_program_with_random_input(toolchain: Toolchain, h100_run: Run, name: str) -> None:
     program = toolchain.build(name)
     smallest, largest = SIZES[name]
     for size in (smallest, smallest + secrets.randbelow(largest - smallest)):
-        assert_ok(vgpu_run([program, secrets.randbelow(2**31), size]), name)
+        assert_ok(h100_run([program, secrets.randbelow(2**31), size]), name)
 
 
 @pytest.mark.parametrize(
@@ -122,19 +122,19 @@ def test_program_with_random_input(toolchain: Toolchain, vgpu_run: Run, name: st
     ],
     ids=lambda value: value.name if isinstance(value, Flavour) else value,
 )
-def test_program_compiled_otherwise(toolchain: Toolchain, vgpu_run: Run, name: str, flavour: Flavour) -> None:
+def test_program_compiled_otherwise(toolchain: Toolchain, h100_run: Run, name: str, flavour: Flavour) -> None:
     library = {"LD_LIBRARY_PATH": str(toolchain.library_folder())} if flavour is SHARED else {}
-    assert_ok(vgpu_run([toolchain.build(name, flavour), 7], env=library), name)
+    assert_ok(h100_run([toolchain.build(name, flavour), 7], env=library), name)
 
 
 @pytest.mark.parametrize("name", ["clusters", "tensor_copy"])
-def test_programs_of_compute_capability_9(toolchain: Toolchain, vgpu_run: Run, name: str) -> None:
-    assert_ok(vgpu_run([toolchain.build(name, PTX_90), 5]), name)
+def test_programs_of_compute_capability_9(toolchain: Toolchain, h100_run: Run, name: str) -> None:
+    assert_ok(h100_run([toolchain.build(name, PTX_90), 5]), name)
 
 
-def test_each_thread_that_fails_an_assertion_has_a_line(toolchain: Toolchain, vgpu_run: Run) -> None:
+def test_each_thread_that_fails_an_assertion_has_a_line(toolchain: Toolchain, h100_run: Run) -> None:
     """Case simulator/assert_text.cu: a line has file, line, kernel, block and thread, in NVIDIA's format."""
-    result = vgpu_run([toolchain.build("assertion")])
+    result = h100_run([toolchain.build("assertion")])
     assert_ok(result, "assertion")
     place = r"block: \[(\d),0,0\], thread: \[(\d),(\d),0\]"
     line = rf"assertion\.cu:\d+: void below\(int\): {place} Assertion `.* < n` failed\."
@@ -154,8 +154,8 @@ def test_waits_on_a_plain_socket(toolchain: Toolchain, vgpu_run: Run, tmp_path: 
     assert_ok(vgpu_run([toolchain.build("waits")], options=["--config", str(config)]), "waits")
 
 
-def test_kernel_printf_reaches_stdout_at_each_synchronisation(toolchain: Toolchain, vgpu_run: Run) -> None:
-    result = vgpu_run([toolchain.build("kernel_printf"), 9, 3])
+def test_kernel_printf_reaches_stdout_at_each_synchronisation(toolchain: Toolchain, h100_run: Run) -> None:
+    result = h100_run([toolchain.build("kernel_printf"), 9, 3])
     assert_ok(result, "kernel_printf")
     before, after = result.stdout.split("synchronised\n")
 
@@ -167,9 +167,9 @@ def test_kernel_printf_reaches_stdout_at_each_synchronisation(toolchain: Toolcha
     assert after.splitlines()[0] == line(0, 10)
 
 
-def test_machine_code_alone_is_refused_by_a_simulated_device(toolchain: Toolchain, vgpu_run: Run) -> None:
+def test_machine_code_alone_is_refused_by_a_simulated_device(toolchain: Toolchain, h100_run: Run) -> None:
     """Machine code needs a real GPU: the program must get CUDA's error for this, not a wrong result."""
-    result = vgpu_run([toolchain.build("saxpy", MACHINE_CODE)])
+    result = h100_run([toolchain.build("saxpy", MACHINE_CODE)])
     assert result.returncode == 1
     assert "cudaErrorNoKernelImageForDevice" in result.stdout
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
 from tests.pypi import packages
 
 HERE = Path(__file__).resolve().parent
@@ -16,16 +17,17 @@ PACKAGES = ["nvidia-cuda-nvcc", "nvidia-cuda-runtime", "nvidia-nvvm", "nvidia-cu
 
 @dataclass(frozen=True)
 class Flavour:
-    """One way in which users compile: the options that matter to a driver."""
+    """One way in which users compile: the options that matter to a driver, and how libcudart is linked."""
 
     name: str
     options: tuple[str, ...]
+    runtime: str = "static"
 
 
 PTX = Flavour("ptx", ("-gencode", "arch=compute_75,code=compute_75"))
 PTX_90 = Flavour("ptx90", ("-gencode", "arch=compute_90,code=compute_90"))
 DEFAULT = Flavour("default", ())  # machine code and PTX, both for the oldest architecture the compiler knows
-SHARED = Flavour("shared-runtime", (*PTX.options, "-cudart", "shared"))
+SHARED = Flavour("shared-runtime", PTX.options, "shared")
 PER_THREAD = Flavour("per-thread-stream", (*PTX.options, "--default-stream", "per-thread"))
 DEBUG = Flavour("debug", (*PTX.options, "-G", "-g"))
 RELOCATABLE = Flavour("relocatable", (*PTX.options, "-rdc=true"))
@@ -42,7 +44,7 @@ class Toolchain:
     root: Path
 
     def build(self, source: str, flavour: Flavour = PTX) -> Path:
-        """Compile `tests/programs/<source>.cu`, with `<source>.*.cu` if there are any, unless a build of the same
+        """Build `tests/programs/<source>.cu`, with `<source>.*.cu` if there are any, unless a build of the same
         sources, headers, compiler and options exists.
 
         Returns:
@@ -51,21 +53,38 @@ class Toolchain:
             RuntimeError: The compiler failed; the message contains its error output.
         """
         paths = [HERE / f"{source}.cu", *sorted(HERE.glob(f"{source}.*.cu"))]
-        inputs = [path.read_bytes() for path in (*paths, *sorted(HERE.glob("*.h")))]
-        inputs += [repr(flavour).encode(), str(self.root).encode()]
-        built = BUILT / f"{source}-{flavour.name}-{hashlib.sha256(b'|'.join(inputs)).hexdigest()[:12]}"
-        if built.exists():
-            return built
-        BUILT.mkdir(parents=True, exist_ok=True)
-        partial = built.with_suffix(f".{os.getpid()}")
-        command = [str(self.root / "bin/nvcc"), "-std=c++17", "-O2", *flavour.options]
-        command += [f"-I{self.root / 'include'}", f"-L{self.library_folder()}", "-Wno-deprecated-gpu-targets"]
-        command += ["-Xcompiler", "-Wall,-Wextra,-Wno-unused-function", "-o", str(partial), *map(str, paths)]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        if result.returncode:
-            raise RuntimeError(f"nvcc {source}.cu ({flavour.name}) failed:\n{result.stderr[-4000:]}")
-        partial.rename(built)
+        objects = [self._compile(path, flavour.options) for path in paths]
+        built = self._name(f"{source}-{flavour.name}", *(str(file).encode() for file in objects))
+        if not built.exists():
+            command = ["-cudart", flavour.runtime, f"-L{self.library_folder()}", *map(str, objects)]
+            self._run(command, flavour.options, built)
         return built
+
+    def _compile(self, path: Path, options: tuple[str, ...]) -> Path:
+        """The object file of one source; flavours that differ in the runtime alone share it."""
+        headers = [file.read_bytes() for file in sorted(HERE.glob("*.h"))]
+        built = self._name(path.stem, path.read_bytes(), *headers, repr(options).encode(), suffix=".o")
+        if not built.exists():
+            command = ["-c", f"-I{self.root / 'include'}", "-Xcompiler", "-Wall,-Wextra,-Wno-unused-function"]
+            self._run([*command, str(path)], options, built)
+        return built
+
+    def _name(self, start: str, *inputs: bytes, suffix: str = "") -> Path:
+        """Where a file that depends on this compiler and `inputs` is built."""
+        digest = hashlib.sha256(b"|".join([*inputs, str(self.root).encode()])).hexdigest()
+        return BUILT / f"{start}-{digest[:12]}{suffix}"
+
+    def _run(self, arguments: list[str], options: tuple[str, ...], built: Path) -> None:
+        """Make `built`, which appears complete or not at all."""
+        BUILT.mkdir(parents=True, exist_ok=True)
+        partial = built.with_name(f"{os.getpid()}-{built.name}")
+        command = [str(self.root / "bin/nvcc"), "-std=c++17", "-O2", *options, "-Wno-deprecated-gpu-targets"]
+        result = subprocess.run(
+            [*command, "-o", str(partial), *arguments], capture_output=True, text=True, timeout=PATIENCE_S
+        )
+        if result.returncode:
+            raise RuntimeError(f"nvcc for {built.name} failed:\n{result.stderr[-4000:]}")
+        partial.rename(built)
 
     def build_as_it_must_be(self, source: str) -> Path:
         """Compile with the options that the program requires."""
