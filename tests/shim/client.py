@@ -56,7 +56,7 @@ def environment(endpoint: str | None, **changes: str) -> dict[str, str]:
 def run(endpoint: str | None, program: str, timeout_s: float = PATIENCE_S, **changes: str) -> str:
     """Run a program text after PRELUDE; returns its standard output. A failure shows the program's stderr."""
     done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(program)],
+        [*PYTHON, "-c", PRELUDE + textwrap.dedent(program)],
         env=environment(endpoint, **changes),
         capture_output=True,
         text=True,

@@ -1,13 +1,12 @@
 """Fixtures for the tests of the guest library."""
 
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-from tests.shim.client import PRELUDE
-from tests.shim.simulated import KERNELS, Run, Simulate
+from tests.shim import client
+from tests.shim.simulated import KERNELS, Simulate
 
 
 @pytest.fixture
@@ -17,13 +16,10 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def simulate(vgpu_run: Run) -> Simulate:
-    """Run a program's text on the simulator; returns its standard output."""
+def simulate(h100: str) -> Simulate:
+    """Run a program's text on the simulator of the module's vgpud; returns its standard output."""
 
     def run(program: str, **changes: str) -> str:
-        text = PRELUDE + KERNELS + textwrap.dedent(program)
-        done = vgpu_run([sys.executable, "-c", text], env=changes)
-        assert done.returncode == 0, (done.stdout, done.stderr)
-        return done.stdout
+        return client.run(h100, KERNELS + textwrap.dedent(program), **changes)
 
     return run

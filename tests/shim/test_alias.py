@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Callable
-from subprocess import CompletedProcess
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.shim.client import PRELUDE
+from tests.conftest import run_command, vgpud_of
+from tests.patience import PATIENCE_S
+from tests.shim.client import PRELUDE, environment
 
 TOOLS = """
 import resource, signal, subprocess
@@ -31,14 +32,21 @@ def look(p, nbytes):
     return data.raw
 """
 
-Run = Callable[..., CompletedProcess[str]]
 Simulate = Callable[..., None]
 
 
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The endpoint of a vgpud with two H100s."""
+    with vgpud_of("h100:2", tmp_path_factory.mktemp("pair")) as endpoint:
+        yield endpoint
+
+
 @pytest.fixture
-def simulate(vgpu_run: Run) -> Simulate:
+def simulate(pair: str) -> Simulate:
     def run(program: str, command: tuple[str, ...] = ()) -> None:
-        done = vgpu_run([*command, sys.executable, "-c", PRELUDE + TOOLS + textwrap.dedent(program)], gpu="h100:2")
+        text = PRELUDE + TOOLS + textwrap.dedent(program)
+        done = run_command([*command, sys.executable, "-c", text], environment(pair), PATIENCE_S)
         assert done.returncode == 0, (done.stdout, done.stderr)
 
     return run

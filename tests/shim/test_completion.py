@@ -8,7 +8,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from tests.shim.client import PRELUDE
+from tests.shim.client import PRELUDE, run
 
 Run = Callable[..., CompletedProcess[str]]
 
@@ -54,14 +54,8 @@ ctx = context()
 
 
 @pytest.fixture(params=["0", "50", "5000"], ids=["sleeping", "spinning", "spinning-long"])
-def simulate(request: pytest.FixtureRequest, vgpu_run: Run) -> Callable[[str], str]:
-    def run(program: str) -> str:
-        text = PRELUDE + TOOLS + textwrap.dedent(program)
-        done = vgpu_run([sys.executable, "-c", text], env={"VGPU_SPIN_US": request.param})
-        assert done.returncode == 0, (done.stdout, done.stderr)
-        return done.stdout
-
-    return run
+def simulate(request: pytest.FixtureRequest, h100: str) -> Callable[[str], str]:
+    return lambda program: run(h100, TOOLS + textwrap.dedent(program), VGPU_SPIN_US=request.param)
 
 
 def test_a_wait_shows_all_that_was_given(simulate) -> None:

@@ -1,8 +1,11 @@
 """Launches, libraries, streams and links, on the simulator: the results are compared with the CPU's."""
 
+import sys
+import textwrap
 from pathlib import Path
 
-from tests.shim.simulated import Simulate
+from tests.shim.client import PRELUDE
+from tests.shim.simulated import KERNELS, Run, Simulate
 
 
 def test_launch_forms(simulate: Simulate) -> None:
@@ -200,10 +203,9 @@ def test_link_and_files(simulate: Simulate, tmp_path: Path) -> None:
     )
 
 
-def test_p03_a_killed_worker_is_survived(simulate: Simulate) -> None:
+def test_p03_a_killed_worker_is_survived(vgpu_run: Run) -> None:
     """The process kills its worker, gets the error, resets the primary context and continues with a new worker."""
-    simulate(
-        """
+    program = """
         import signal
         ctx = context()
         n = 1000
@@ -238,7 +240,8 @@ def test_p03_a_killed_worker_is_survived(simulate: Simulate) -> None:
         ok(launch(function(module(), b"scale"), n, None, params(p, c_uint(n), ctypes.c_uint8(3), c_uint64(0))))
         assert download(p, n) == [v * 3 % 2**32 for v in values]
         """
-    )
+    done = vgpu_run([sys.executable, "-c", PRELUDE + KERNELS + textwrap.dedent(program)])
+    assert done.returncode == 0, (done.stdout, done.stderr)
 
 
 def test_nr04_a_blocking_launch_reports_its_own_fault(simulate: Simulate) -> None:

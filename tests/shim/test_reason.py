@@ -47,7 +47,7 @@ POKE = b""".version 7.0
 
 
 @pytest.fixture
-def python(vgpu_run: Run) -> Callable[..., list[str]]:
+def python(h100_run: Run) -> Callable[..., list[str]]:
     """Run a program's text; returns the library's lines on stderr, without their prefix."""
 
     def run_text(program: str, **changes: str) -> list[str]:
@@ -57,7 +57,7 @@ def python(vgpu_run: Run) -> Callable[..., list[str]]:
             + f"BAD, UNSUPPORTED, POKE = {BAD!r}, {UNSUPPORTED!r}, {POKE!r}\n"
             + textwrap.dedent(program)
         )
-        done = vgpu_run([sys.executable, "-c", text], env=changes)
+        done = h100_run([sys.executable, "-c", text], env=changes)
         assert done.returncode == 0, (done.stdout, done.stderr)
         return told(done)
 

@@ -2,13 +2,10 @@
 
 import textwrap
 from collections.abc import Callable
-from subprocess import CompletedProcess
 
 import pytest
 
-from tests.shim.client import PRELUDE, PYTHON
-
-Run = Callable[..., CompletedProcess[str]]
+from tests.shim.client import run
 
 THREADS = """
 import queue, struct
@@ -48,12 +45,8 @@ p, q = alloc(4 * N), alloc(4 * N)
 
 
 @pytest.fixture
-def simulate(vgpu_run: Run) -> Callable[[str], None]:
-    def run(program: str) -> None:
-        done = vgpu_run([*PYTHON, "-c", PRELUDE + THREADS + textwrap.dedent(program)])
-        assert done.returncode == 0, (done.stdout, done.stderr)
-
-    return run
+def simulate(h100: str) -> Callable[[str], str]:
+    return lambda program: run(h100, THREADS + textwrap.dedent(program))
 
 
 def test_a_stream_used_by_two_threads(simulate) -> None:

@@ -30,9 +30,9 @@ def of(rows: list[dict], record: str) -> list[dict]:
 
 
 @pytest.mark.parametrize("major", [12, 13])
-def test_records(vgpu_run: Run, major: int) -> None:
+def test_records(h100_run: Run, major: int) -> None:
     """NR21: CUPTI works over vgpu's driver, for the kinds of record that Kineto enables."""
-    rows = profile(vgpu_run, "everything", major)
+    rows = profile(h100_run, "everything", major)
     calls = {row["correlationId"]: row for row in of(rows, "API")}
     kernels = of(rows, "Kernel")
     assert [(k["name"], k["gridX"], k["blockX"], k["streamId"] > 7) for k in kernels] == [
@@ -56,9 +56,9 @@ def test_records(vgpu_run: Run, major: int) -> None:
 
 
 @pytest.mark.parametrize("major", [12, 13])
-def test_runtime(vgpu_run: Run, major: int) -> None:
+def test_runtime(h100_run: Run, major: int) -> None:
     """A call of vgpu's runtime, the driver call inside it and the work on the device have one correlation id."""
-    rows = profile(vgpu_run, "runtime", major)
+    rows = profile(h100_run, "runtime", major)
     ids = callback_ids(RUNTIME)
     calls = {row["cbid"]: row["correlationId"] for row in of(rows, "API") if row["kind"] == 5}
     assert calls.keys() >= {ids["cudaMemcpy_v3020"], ids["cudaMemset_v3020"], ids["cudaDeviceSynchronize_v3020"]}
@@ -71,9 +71,9 @@ def test_runtime(vgpu_run: Run, major: int) -> None:
 
 
 @pytest.mark.parametrize("major", [12, 13])
-def test_nvidias_runtime(vgpu_run: Run, major: int) -> None:
+def test_nvidias_runtime(h100_run: Run, major: int) -> None:
     """A driver call by which NVIDIA's runtime copies, fills or waits is recorded as the runtime's call."""
-    rows = profile(vgpu_run, "runtime", major, env={"VGT_CUDART": str(compared(BY_NUMBER[major]))})
+    rows = profile(h100_run, "runtime", major, env={"VGT_CUDART": str(compared(BY_NUMBER[major]))})
     ids = callback_ids(RUNTIME)
     calls = {row["cbid"]: row for row in of(rows, "API") if row["kind"] == 5}
     copied, filled, waited = (ids[f"{name}_v3020"] for name in ("cudaMemcpy", "cudaMemset", "cudaDeviceSynchronize"))
@@ -89,7 +89,7 @@ def test_nvidias_runtime(vgpu_run: Run, major: int) -> None:
 
 
 @pytest.mark.parametrize(("mark", "lines"), [("", 1), (str(ROOT / "shim/base/vgs_mark.c"), 0)])
-def test_another_runtime_is_named(vgpu_run: Run, tmp_path: Path, mark: str, lines: int) -> None:
+def test_another_runtime_is_named(h100_run: Run, tmp_path: Path, mark: str, lines: int) -> None:
     """NVIDIA's runtime reports calls only to NVIDIA's CUPTI; a line says which calls are seen all the same, unless the
     library has vgpu's mark."""
     library, source = tmp_path / "libcudart.so.13", tmp_path / "empty.c"
@@ -103,13 +103,13 @@ def test_another_runtime_is_named(vgpu_run: Run, tmp_path: Path, mark: str, line
         f"c = ctypes.CDLL({str(ROOT / 'build/guest/cupti/13/libcupti.so.13')!r}); "
         "print([c.cuptiActivityEnable(kind) for kind in (4, 5, 5)])"
     )
-    result = vgpu_run([sys.executable, "-c", code])
+    result = h100_run([sys.executable, "-c", code])
     assert result.stdout == "[0, 0, 0]\n", result.stderr
     assert result.stderr.count(f"of the calls of NVIDIA's CUDA runtime ({library}) a profile shows those") == lines
 
 
-def test_graph(vgpu_run: Run) -> None:
-    rows = profile(vgpu_run, "graph")
+def test_graph(h100_run: Run) -> None:
+    rows = profile(h100_run, "graph")
     launches = [row["correlationId"] for row in of(rows, "API") if row["cbid"] == 514]
     kernels = of(rows, "Kernel")
     assert [(k["correlationId"], k["gridX"]) for k in kernels] == [(i, n) for i in launches for n in (1, 2, 4)]
@@ -121,9 +121,9 @@ def test_graph(vgpu_run: Run) -> None:
     assert [f["correlationId"] for f in of(rows, "Memset")] == launches
 
 
-def test_graph_as_a_whole(vgpu_run: Run) -> None:
+def test_graph_as_a_whole(h100_run: Run) -> None:
     """XLA can enable this kind: one record for each launch of a graph, and none for the graph's nodes."""
-    rows = profile(vgpu_run, "graph_trace")
+    rows = profile(h100_run, "graph_trace")
     launches = {row["correlationId"]: row for row in of(rows, "API") if row["cbid"] == 514}
     whole = of(rows, "GraphTrace")
     assert [row["correlationId"] for row in whole] == list(launches)
@@ -134,9 +134,9 @@ def test_graph_as_a_whole(vgpu_run: Run) -> None:
 
 
 @pytest.mark.parametrize("major", [12, 13])
-def test_events(vgpu_run: Run, major: int) -> None:
+def test_events(h100_run: Run, major: int) -> None:
     """A wait names the record of its event, whose device time is after the end of the kernel before the event."""
-    rows = profile(vgpu_run, "events", major)
+    rows = profile(h100_run, "events", major)
     first, second = recorded = of(rows, "CudaEvent")  # the captured event has no record
     calls = {row["correlationId"]: row["cbid"] for row in of(rows, "API")}
     assert [calls[row["correlationId"]] for row in recorded] == [RECORD, RECORD]
@@ -153,20 +153,20 @@ def test_events(vgpu_run: Run, major: int) -> None:
     assert {row["cudaEventId"] for row in waits} == {first["eventId"]} == {second["eventId"]}
 
 
-def test_none_is_lost(vgpu_run: Run) -> None:
-    assert profile(vgpu_run, "many") == {"launched": 20000, "seen": 20000, "distinct": 20000, "dropped": 0}
+def test_none_is_lost(h100_run: Run) -> None:
+    assert profile(h100_run, "many") == {"launched": 20000, "seen": 20000, "distinct": 20000, "dropped": 0}
 
 
-def test_small_buffers(vgpu_run: Run) -> None:
+def test_small_buffers(h100_run: Run) -> None:
     """Buffers too small for a record are an error, no buffers are none; in both cases all records are dropped."""
-    found = profile(vgpu_run, "small_buffers")
+    found = profile(h100_run, "small_buffers")
     assert found["tiny"] == [10, 0, 5, 0]  # PARAMETER_SIZE_NOT_SUFFICIENT; every buffer came back
     assert found["one"][:3] == [0, 5, 0]
     assert found["none"][:3] == [0, 0, 5]
 
 
-def test_subscribers(vgpu_run: Run) -> None:
-    found = profile(vgpu_run, "subscribers")
+def test_subscribers(h100_run: Run) -> None:
+    found = profile(h100_run, "subscribers")
     assert found["second"] == 39
     assert found["third"] == 0
     assert found["never"] == 27
@@ -180,26 +180,26 @@ def test_subscribers(vgpu_run: Run) -> None:
     assert found["after"] == 0
 
 
-def test_finalize_while_active(vgpu_run: Run) -> None:
-    found = profile(vgpu_run, "finalize")
+def test_finalize_while_active(h100_run: Run) -> None:
+    found = profile(h100_run, "finalize")
     assert "Kernel" in found["kinds"]
     assert found["quiet"] == 0
     assert found["again"] == 1
 
 
-def test_fork(vgpu_run: Run) -> None:
-    found = profile(vgpu_run, "fork")
+def test_fork(h100_run: Run) -> None:
+    found = profile(h100_run, "fork")
     assert found["child"] == [0, 0, 3, 0, 0]  # the launch returns NOT_INITIALIZED; no records
     assert found["parent"] == 2
 
 
-def test_contexts_that_go(vgpu_run: Run) -> None:
-    assert profile(vgpu_run, "contexts") == {"seen": 3, "dropped": 0}
+def test_contexts_that_go(h100_run: Run) -> None:
+    assert profile(h100_run, "contexts") == {"seen": 3, "dropped": 0}
 
 
-def test_cupti_is_called_by_its_callbacks(vgpu_run: Run) -> None:
+def test_cupti_is_called_by_its_callbacks(h100_run: Run) -> None:
     """INVALID_OPERATION while a buffer is returned; a subscriber's callback can flush and unsubscribe."""
-    found = profile(vgpu_run, "calls_inside")
+    found = profile(h100_run, "calls_inside")
     assert found["sites"] == [0, 1, 0]
     assert found["answers"] == [0, 0]
     assert found["asked"]
@@ -208,20 +208,20 @@ def test_cupti_is_called_by_its_callbacks(vgpu_run: Run) -> None:
     assert found["seen"] == 4
 
 
-def test_misaligned_buffers(vgpu_run: Run) -> None:
-    assert profile(vgpu_run, "misaligned") == [[0, 0, 1], [0, 1, 0]]
+def test_misaligned_buffers(h100_run: Run) -> None:
+    assert profile(h100_run, "misaligned") == [[0, 0, 1], [0, 1, 0]]
 
 
-def test_two_threads_enable_and_disable(vgpu_run: Run) -> None:
-    assert profile(vgpu_run, "toggled") == {"answers": [0], "after": 50}
+def test_two_threads_enable_and_disable(h100_run: Run) -> None:
+    assert profile(h100_run, "toggled") == {"answers": [0], "after": 50}
 
 
-def test_records_that_nobody_takes(vgpu_run: Run) -> None:
-    assert profile(vgpu_run, "left_behind") == "ended"
+def test_records_that_nobody_takes(h100_run: Run) -> None:
+    assert profile(h100_run, "left_behind") == "ended"
 
 
-def test_wrong_calls(vgpu_run: Run) -> None:
-    assert profile(vgpu_run, "wrong_calls") == {
+def test_wrong_calls(h100_run: Run) -> None:
+    assert profile(h100_run, "wrong_calls") == {
         "kind": [21, 27, 21],
         "callbacks": 1,
         "empty": 12,
@@ -289,8 +289,8 @@ def test_another_libcuda(tmp_path: Path) -> None:
     assert "another: nothing can be profiled" in result.stderr
 
 
-def test_nsight_is_told_where_it_works(vgpu_run: Run) -> None:
+def test_nsight_is_told_where_it_works(h100_run: Run) -> None:
     code = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"
-    result = vgpu_run([sys.executable, "-c", code], env={"CUDA_INJECTION64_PATH": "/opt/nsight/libinjection.so"})
+    result = h100_run([sys.executable, "-c", code], env={"CUDA_INJECTION64_PATH": "/opt/nsight/libinjection.so"})
     assert result.stdout == "0\n"
     assert result.stderr.count("profile a vGPU on the host") == 1

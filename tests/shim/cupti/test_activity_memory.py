@@ -34,8 +34,8 @@ def pool_of(row: dict) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("major", [12, 13])
-def test_allocations(vgpu_run: Run, major: int) -> None:
-    found = profile(vgpu_run, "allocations", major)
+def test_allocations(h100_run: Run, major: int) -> None:
+    found = profile(h100_run, "allocations", major)
     (facts,) = found["facts"]
     at, (no_memory, wrong, not_host) = facts["at"], facts["failed"]
     assert (no_memory, wrong, not_host) == (2, 1, 1)
@@ -78,8 +78,8 @@ def test_allocations(vgpu_run: Run, major: int) -> None:
 
 
 @pytest.mark.parametrize("major", [12, 13])
-def test_pools(vgpu_run: Run, major: int) -> None:
-    found = profile(vgpu_run, "pools", major)
+def test_pools(h100_run: Run, major: int) -> None:
+    found = profile(h100_run, "pools", major)
     (facts,) = found["facts"]
     rows = found["MemoryOperation"]
     assert [(r["address"], r["memoryOperationType"], r["bytes"]) for r in rows] == [
@@ -102,8 +102,8 @@ def test_pools(vgpu_run: Run, major: int) -> None:
     assert [row["releaseThreshold"] for row in changes] == [0, 7 * MIB, 7 * MIB]
 
 
-def test_each_release_is_of_its_allocation(vgpu_run: Run) -> None:
-    rows = profile(vgpu_run, "many", 13)["MemoryOperation"]
+def test_each_release_is_of_its_allocation(h100_run: Run) -> None:
+    rows = profile(h100_run, "many", 13)["MemoryOperation"]
     sizes = {row["address"]: row["bytes"] for row in rows[:1000]}
     assert sorted(sizes.values()) == list(range(1, 1001))
     assert {row["address"]: row["bytes"] for row in rows[1000:]} == sizes
