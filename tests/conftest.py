@@ -103,9 +103,8 @@ def h100(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield endpoint
 
 
-@pytest.fixture(scope="module")
-def h100_run(h100: str) -> Run:
-    """`vgpu_run` on the module's H100."""
+def run_on(endpoint: str) -> Run:
+    """`vgpu_run` for a vgpud that runs already."""
 
     def run(
         command: Command,
@@ -113,9 +112,15 @@ def h100_run(h100: str) -> Run:
         timeout_s: float = PATIENCE_S,
         options: Sequence[str] = (),
     ) -> CompletedProcess[str]:
-        return run_command([*VGPU, "run", "--endpoint", h100, *options, "--", *command], merged(env), timeout_s)
+        return run_command([*VGPU, "run", "--endpoint", endpoint, *options, "--", *command], merged(env), timeout_s)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def h100_run(h100: str) -> Run:
+    """`vgpu_run` on the module's H100."""
+    return run_on(h100)
 
 
 @pytest.fixture(scope="session")

@@ -3,17 +3,25 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 
+from tests.conftest import run_on, vgpud_of
 from tests.cudart.runtimes import MAJORS, Major
 
 Run = Callable[..., CompletedProcess[str]]
 PROGRAM = Path(__file__).parent / "programs/process.py"
 each = pytest.mark.parametrize("major", MAJORS, ids=lambda major: str(major.number))
+
+
+@pytest.fixture(scope="module")
+def run_on_two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """`vgpu_run` on one vgpud with two devices of two kinds."""
+    with vgpud_of("h100,t4", tmp_path_factory.mktemp("two")) as endpoint:
+        yield run_on(endpoint)
 
 
 def assert_ok(result: CompletedProcess[str]) -> None:
@@ -35,13 +43,13 @@ def assert_ok(result: CompletedProcess[str]) -> None:
         "bad_image",
     ],
 )
-def test_situation(vgpu_run: Run, major: Major, situation: str) -> None:
-    assert_ok(vgpu_run([sys.executable, PROGRAM, major.ours, situation], gpu="h100,t4"))
+def test_situation(run_on_two: Run, major: Major, situation: str) -> None:
+    assert_ok(run_on_two([sys.executable, PROGRAM, major.ours, situation]))
 
 
 @each
-def test_D10_no_visible_device(vgpu_run: Run, major: Major) -> None:
-    assert_ok(vgpu_run([sys.executable, PROGRAM, major.ours, "no_device"], env={"CUDA_VISIBLE_DEVICES": "-1"}))
+def test_D10_no_visible_device(h100_run: Run, major: Major) -> None:
+    assert_ok(h100_run([sys.executable, PROGRAM, major.ours, "no_device"], env={"CUDA_VISIBLE_DEVICES": "-1"}))
 
 
 @each
@@ -77,8 +85,8 @@ def test_D11_codes_of_cuinit_come_out_unchanged(major: Major) -> None:
 
 
 @each
-def test_L03_a_name_without_a_body_is_not_supported_and_logged_once(vgpu_run: Run, major: Major) -> None:
-    result = vgpu_run([sys.executable, PROGRAM, major.ours, "unsupported"], env={"VGPU_LOG": "error"})
+def test_L03_a_name_without_a_body_is_not_supported_and_logged_once(h100_run: Run, major: Major) -> None:
+    result = h100_run([sys.executable, PROGRAM, major.ours, "unsupported"], env={"VGPU_LOG": "error"})
     assert_ok(result)
     lines = [line for line in result.stderr.splitlines() if "cudaMallocArray" in line]
     assert len(lines) == 1

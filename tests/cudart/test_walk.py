@@ -16,8 +16,8 @@ STEPS_MIN = 120
 each = pytest.mark.parametrize("major", MAJORS, ids=lambda major: str(major.number))
 
 
-def walk(vgpu_run: Run, library: Path, major: Major) -> list[list[object]]:
-    result = vgpu_run([sys.executable, WALK, library, major.number])
+def walk(h100_run: Run, library: Path, major: Major) -> list[list[object]]:
+    result = h100_run([sys.executable, WALK, library, major.number])
     assert result.returncode == 0, f"exit {result.returncode}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}"
     steps: list[list[object]] = [json.loads(line) for line in result.stdout.splitlines()]
     assert steps[-1] == ["end"]
@@ -26,9 +26,9 @@ def walk(vgpu_run: Run, library: Path, major: Major) -> list[list[object]]:
 
 
 @each
-def test_walk_alone(vgpu_run: Run, major: Major) -> None:
+def test_walk_alone(h100_run: Run, major: Major) -> None:
     """What can be checked without NVIDIA's library: copied data arrives, and wrong calls return errors."""
-    steps = {str(step[0]): step[1:] for step in walk(vgpu_run, major.ours, major)}
+    steps = {str(step[0]): step[1:] for step in walk(h100_run, major.ours, major)}
     assert steps["count"] == [0, 1]
     assert steps["copy"] == [0, 0, True]
     assert steps["launch"] == [0, 0]
@@ -45,8 +45,8 @@ def test_walk_alone(vgpu_run: Run, major: Major) -> None:
 @pytest.mark.client
 @pytest.mark.timeout(700)
 @each
-def test_walk_equals_nvidias(vgpu_run: Run, major: Major) -> None:
-    ours, theirs = walk(vgpu_run, major.ours, major), walk(vgpu_run, compared(major), major)
+def test_walk_equals_nvidias(h100_run: Run, major: Major) -> None:
+    ours, theirs = walk(h100_run, major.ours, major), walk(h100_run, compared(major), major)
     assert [step for step in ours if step not in theirs] == []
     assert ours == theirs
 

@@ -294,7 +294,8 @@ def fail_calls(program: Path, streams: int, most: int) -> int:
     def session(seed: int, fault: str) -> dict[str, int]:
         command = [program, "0", str(seed), str(STEPS), "/dev/null", "--fixed"]
         environment = os.environ | LEAKS | {"VGPU_FAULTS": fault}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        # longer than END_MS of vgt_fuzz_session.c, after which the session ends itself
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"VGPU_FAULTS={fault} {' '.join(map(str, command))}: {done.returncode}\n{done.stderr}")
         words = done.stdout.split()
