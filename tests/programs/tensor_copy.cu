@@ -1,5 +1,6 @@
 // Tensor maps: loads of boxes into shared memory with each swizzle, beyond the tensor's edges, with strides; stores and
-// reductions to the tensor; a multicast to the blocks of a cluster; tensor maps that must be refused.
+// reductions to the tensor; a multicast to the blocks of a cluster; a map that a kernel makes; tensor maps that must be
+// refused.
 #include <cuda.h>
 
 #include "vgt_check.h"
@@ -102,6 +103,52 @@ __global__ void __cluster_dims__(2, 1, 1)
   for (unsigned i = threadIdx.x; i < bytes / 4; i += blockDim.x)
     out[blockIdx.x * (bytes / 4) + i] = box[i];
   asm volatile("barrier.cluster.arrive; barrier.cluster.wait;" ::: "memory");
+#endif
+}
+
+// Makes a map of a matrix of floats out of zeroes, as Triton does, and loads a box by it.
+__global__ void make_and_load(CUtensorMap *map, const float *data, int columns, int rows, int x, int y, float *out) {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+  constexpr int WIDTH = 20, HEIGHT = 12;
+  __shared__ alignas(128) unsigned made[32];
+  __shared__ alignas(128) float box[WIDTH * HEIGHT];
+  __shared__ alignas(8) unsigned long long barrier;
+  unsigned to = shared_address(box), at = shared_address(&barrier), here = shared_address(made);
+  made[threadIdx.x] = 0;
+  __syncwarp();
+  if (threadIdx.x == 0) {
+    asm volatile("tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%0], %1;" ::"r"(here), "l"(data));
+    asm volatile("tensormap.replace.tile.rank.shared::cta.b1024.b32 [%0], 1;" ::"r"(here));
+    asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 0, %1;" ::"r"(here), "r"(WIDTH));
+    asm volatile("tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(here), "r"(HEIGHT));
+    asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 0, %1;" ::"r"(here), "r"(columns));
+    asm volatile("tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%0], 1, %1;" ::"r"(here), "r"(rows));
+    asm volatile("tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [%0], 0, %1;" ::"r"(here),
+                 "l"(columns * 4ull));
+    asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 0, 1;" ::"r"(here));
+    asm volatile("tensormap.replace.tile.element_stride.shared::cta.b1024.b32 [%0], 1, 1;" ::"r"(here));
+    asm volatile("tensormap.replace.tile.elemtype.shared::cta.b1024.b32 [%0], 7;" ::"r"(here));
+    asm volatile("tensormap.replace.tile.interleave_layout.shared::cta.b1024.b32 [%0], 0;" ::"r"(here));
+    asm volatile("tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [%0], 0;" ::"r"(here));
+    asm volatile("tensormap.replace.tile.fill_mode.shared::cta.b1024.b32 [%0], 0;" ::"r"(here));
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at));
+    asm volatile("fence.mbarrier_init.release.cluster;");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(WIDTH * HEIGHT * 4));
+  }
+  __syncwarp();
+  asm volatile("tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%0], [%1], "
+               "128;" ::"l"(map),
+               "r"(here)
+               : "memory");
+  asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;" ::"l"(map) : "memory");
+  if (threadIdx.x == 0)
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+                 "%3}], [%4];" ::"r"(to),
+                 "l"(map), "r"(x), "r"(y), "r"(at)
+                 : "memory");
+  wait_for(at);
+  for (unsigned i = threadIdx.x; i < WIDTH * HEIGHT; i += blockDim.x)
+    out[i] = box[i];
 #endif
 }
 
@@ -211,6 +258,15 @@ int main(int argc, char **argv) {
   std::vector<float> both = vgt_download((float *)out, 2 * 20 * 12);
   for (int i = 0; i < 2 * 20 * 12; i++)
     EXPECT(both[i] == data[i % 240 / 20 * 40 + i % 20], "tensor_copy: multicast: element %d is %g", i, both[i]);
+
+  make_and_load<<<1, 32>>>((CUtensorMap *)(out + 4096), device, 40, 30, 28, 21, (float *)out);
+  CUDA(cudaDeviceSynchronize());
+  std::vector<float> corner = vgt_download((float *)out, 20 * 12);
+  for (int i = 0; i < 20 * 12; i++) {
+    int x = 28 + i % 20, y = 21 + i / 20;
+    EXPECT(corner[i] == (x < 40 && y < 30 ? data[y * 40 + x] : 0), "tensor_copy: a kernel's map: element %d is %g", i,
+           corner[i]);
+  }
 
   const cuuint32_t odd[2] = {3, 4}, wide[2] = {32, 4};
   EXPECT(describe(&map, device, 2, dims, odd, ones, 0) == CUDA_ERROR_INVALID_VALUE, "tensor_copy: rows of 12 bytes");

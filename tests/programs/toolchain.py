@@ -25,7 +25,7 @@ class Flavour:
 
 
 PTX = Flavour("ptx", ("-gencode", "arch=compute_75,code=compute_75"))
-PTX_90 = Flavour("ptx90", ("-gencode", "arch=compute_90,code=compute_90"))
+PTX_90 = Flavour("ptx90", ("-gencode", "arch=compute_90a,code=compute_90a"))
 DEFAULT = Flavour("default", ())  # machine code and PTX, both for the oldest architecture the compiler knows
 SHARED = Flavour("shared-runtime", PTX.options, "shared")
 PER_THREAD = Flavour("per-thread-stream", (*PTX.options, "--default-stream", "per-thread"))

@@ -57,6 +57,9 @@ def test_command(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert "50.0%" in done.output
     assert "tcgen05.wait::ld.sync.aligned x1" in done.output
+    done = CliRunner().invoke(sim, ["census", "--json", path])
+    assert done.exit_code == 1
+    assert json.loads(done.output)[0]["refused"] == {"tcgen05.wait::ld.sync.aligned": 1}
     done = CliRunner().invoke(sim, ["census", "--json", "--cc", "9.0", str(KERNELS / "basic_sm90.ptx")])
     assert done.exit_code == 0
     assert json.loads(done.output)[0]["refused"] == {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -57,7 +56,7 @@ def census(cc: tuple[int, int], sample: int | None, as_json: bool, files: tuple[
         except (OSError, ImageError) as error:
             fail(f"{file}: {error}", ExitStatus.USAGE)
     if as_json:
-        click.echo(json.dumps([asdict(each) for each in taken], indent=2))
+        click.echo(json.dumps([vars(each) for each in taken], indent=2))
     else:
         rows = []
         for each in taken:

@@ -15,6 +15,7 @@ from vgpusim.codegen import (  # noqa: F401  (each registers its emitters)
     abi,
     cfg,
     dump,
+    emit_async,
     emit_atomic,
     emit_barrier,
     emit_bits,
@@ -30,6 +31,7 @@ from vgpusim.codegen import (  # noqa: F401  (each registers its emitters)
     emit_mma,
     emit_multimem,
     emit_special,
+    emit_tensor_map,
     emit_texture,
     emit_video,
     emit_warp,
@@ -235,7 +237,7 @@ def _key(module: PtxModule, name: str, launch: tuple[object, ...]) -> str:
         places = [str(module.address_of(ir.Symbol(s))) for s in (function.name, *mentioned, *called)]
         parts += [function.name, *shared, *called, *places, module.source(function.name)]
     shape = repr(launch)
-    return key_of(_compiler_version(), str(abi.VERSION), native.cpu_name(), name, shape, *parts)
+    return key_of(_compiler_version(), str(abi.VERSION), str(module.version), native.cpu_name(), name, shape, *parts)
 
 
 _PACKED = tuple(field.name for field in fields(CompiledKernel) if field.name != "object_code")

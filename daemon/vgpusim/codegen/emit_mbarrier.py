@@ -148,6 +148,12 @@ def arrive_after_copies(e: Emitter, ins: ir.Instruction) -> None:
     e.each_lane(lambda lane: e.e(_update(e, pointer(e, place(lane)), "1")))
 
 
+def report(e: Emitter, barrier: str, nbytes: int) -> None:
+    """Report bytes of each acting lane to the object at its checked address."""
+    place = e.spread("mbarrier", barrier, 64)
+    e.each_lane(lambda lane: e.e(_update(e, pointer(e, place(lane)), nbytes=str(-nbytes))))
+
+
 def bulk_copy(e: Emitter, ins: ir.Instruction) -> None:
     """cp.async.bulk, not of tensors: [to], [from], nbytes{, [mbarrier]}; a prefetch and a wait need nothing."""
     if ins.has("commit_group", "wait_group", "prefetch"):

@@ -20,7 +20,7 @@ _KINDS = {"read": _READ, "write": _WRITE, "atomic": _ATOMIC}
 
 
 def _kind(ins: ir.Instruction, kind: str) -> int:
-    if ins.opcode in ("mbarrier", "cp") and kind == "atomic":
+    if kind == "atomic" and (ins.opcode == "mbarrier" or ins.has("async")):
         return _OBJECT
     if kind:
         return _KINDS[kind]
@@ -99,7 +99,20 @@ def _spans(rows: list[Row]) -> list[Row]:
     return spans
 
 
-_GROUP_ENDS = ("atom", "red", "membar", "fence", "mbarrier", "bar", "barrier", "cp", "call", "wgmma", "griddepcontrol")
+_GROUP_ENDS = (
+    "atom",
+    "red",
+    "membar",
+    "fence",
+    "mbarrier",
+    "bar",
+    "barrier",
+    "cp",
+    "call",
+    "wgmma",
+    "griddepcontrol",
+    "tensormap",
+)
 
 
 def _group(e: Emitter, ins: ir.Instruction, at: Value, nbytes: int, align: int, known: int) -> str | None:

@@ -28,7 +28,7 @@ SPECIAL_REGISTERS: list[SpecialFunction] = []  # holds one function, which emit_
 
 
 def emits(*opcodes: str) -> Callable[[EmitFunction], EmitFunction]:
-    """Register the emitter of some opcodes."""
+    """Register the emitter of some opcodes, or of those with a certain first modifier."""
 
     def register(function: EmitFunction) -> EmitFunction:
         for opcode in opcodes:
@@ -425,7 +425,7 @@ class Emitter:
     def emit(self, ins: ir.Instruction) -> None:
         """Emit one instruction."""
         self.instruction = ins
-        emitter = EMITTERS.get(ins.opcode)
+        emitter = EMITTERS.get(".".join((ins.opcode, *ins.modifiers[:1]))) or EMITTERS.get(ins.opcode)
         if emitter is None:
             raise self.unsupported()
         unknown = ptx_form.unknown_modifier(ins)

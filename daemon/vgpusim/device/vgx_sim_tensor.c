@@ -4,6 +4,7 @@
  * The map is opaque to programs; struct map is what it is here. */
 #include "vgx_sim_tensor.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "vgx_sim_internal.h"
@@ -42,11 +43,18 @@ struct map {
 };
 
 _Static_assert(sizeof(struct map) <= sizeof(CUtensorMap), "a map is 128 bytes");
+/* Kernels change maps: codegen/emit_tensor_map.py. */
+_Static_assert(offsetof(struct map, type) == 4 && offsetof(struct map, rank) == 5 &&
+                   offsetof(struct map, swizzle) == 6 && offsetof(struct map, reserved) == 7 &&
+                   offsetof(struct map, address) == 8 && offsetof(struct map, strides) == 16 &&
+                   offsetof(struct map, last) == 48 && offsetof(struct map, box) == 68 &&
+                   offsetof(struct map, step) == 88,
+               "where tensormap.replace writes");
 
 /* A kernel can give any 128 bytes as a map: whatever passes here is safe to follow within the reachable range. */
 static bool is_valid(const struct map *m) {
   bool valid = m->magic == MAP_MAGIC && m->type < TYPE_COUNT && m->rank >= 1 && m->rank <= RANK_MAX &&
-               m->swizzle <= SWIZZLE_128B;
+               m->swizzle <= SWIZZLE_128B && m->reserved == 0;
   uint64_t nbytes = valid ? nbytes_of[m->type] : 0;
   for (uint32_t i = 0; valid && i < m->rank; i++) {
     valid = m->box[i] >= 1 && m->box[i] <= BOX_MAX && m->step[i] >= 1 && m->step[i] <= ELEMENT_STRIDE_MAX;

@@ -244,6 +244,7 @@ _NO_DESTINATION = frozenset(
         "discard",
         "applypriority",
         "cp",
+        "tensormap",
         "griddepcontrol",
         "stmatrix",
         "pmevent",
