@@ -106,6 +106,10 @@ struct vgx_sim_variable {
 struct vgx_sim_compiled {
   ...; /* code: written as an address by the glue, through vgx_sim_compiled_set */
 };
+struct vgx_sim_followed {
+  uint64_t count;
+  uint64_t pointers[...];
+};
 const struct vgx_backend *vgx_sim_backend(void);
 int32_t vgx_sim_configure(uint32_t device, const struct vgx_sim_device_properties *properties);
 void vgx_sim_set_host_number(uint32_t device, uint32_t number);
@@ -133,8 +137,8 @@ int32_t vgx_py_describe_kernel(uint64_t, const char *, struct vgx_sim_kernel_inf
                                char *);
 int32_t vgx_py_describe_variable(uint64_t, uint32_t, char *, struct vgx_sim_variable *);
 int32_t vgx_py_initial_bytes(uint64_t, uint32_t, const uint64_t *, uint8_t *);
-int32_t vgx_py_compile(uint64_t, uint32_t, uint32_t, uint32_t, uint32_t, struct vgx_sim_compiled *, uint32_t *,
-                       uint32_t, uint32_t *, char *);
+int32_t vgx_py_compile(uint64_t, uint32_t, uint32_t, uint32_t, uint32_t, const struct vgx_sim_followed *,
+                       const uint64_t *, struct vgx_sim_compiled *, uint32_t *, uint32_t, uint32_t *, char *);
 int32_t vgx_py_link_images(uint32_t, const void *const *, const uint64_t *, uint32_t, void **, uint64_t *, char *);
 void vgx_py_log(const char *);
 void vgx_py_log_reason(char *, size_t);

@@ -27,7 +27,7 @@ from vgpusim.image import image, link
 from vgpusim.profiles.attribute import DeviceAttribute
 from vgpusim.profiles.profile import Profile
 from vgpusim.ptx.error import NOT_SUPPORTED, PtxError
-from vgpusim.ptx.module import RESERVED_SHARED_NBYTES
+from vgpusim.ptx.module import FUNCTIONS, RESERVED_SHARED_NBYTES
 from vgpusim.ptx.undefined import Rule
 
 _INVALID_VALUE, _OUT_OF_MEMORY, _NOT_FOUND, _UNKNOWN = 1, 2, 500, 999
@@ -166,8 +166,9 @@ class Glue:
         return 0
 
     def compile(
-        self, kernel: int, x: int, y: int, z: int, flags: int, out: Any, symbols: Any, capacity: int, count: Any
-    ) -> int:
+        self, kernel: int, x: int, y: int, z: int, flags: int, followed: Any, addresses: Any, out: Any, symbols: Any,
+        capacity: int, count: Any,
+    ) -> int:  # fmt: skip
         """Native code of a kernel for a block shape."""
         owner, name = self._kernels[kernel]
         cooperative = bool(flags & self._lib.VGX_SIM_COMPILE_COOPERATIVE)
@@ -176,9 +177,11 @@ class Glue:
         packed = flags >> self._lib.VGX_SIM_COMPILE_CLUSTER_SHIFT
         cluster = (packed & 0xFF, packed >> 8 & 0xFF, packed >> 16 & 0xFF) if packed else None
         what = f"compiling kernel {name}"
+        pointers = [followed.pointers[i] for i in range(followed.count)]
+        offsets = [pointer - addresses[owner.index[FUNCTIONS]] for pointer in pointers]
         with owner.lock, progress.reported(f"{what}: later runs find it compiled"), self._bounded(what):
             compiled = compile_entry(
-                owner.module,
+                owner.module.following(offsets) if offsets else owner.module,
                 name,
                 (x, y, z),
                 cache=self._cache,

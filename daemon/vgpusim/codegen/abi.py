@@ -2,7 +2,7 @@
 
 tests/vgpusim/codegen/test_memory.py compares the two."""
 
-VERSION = 13
+VERSION = 14
 
 LAUNCH_PARAMS = 0
 LAUNCH_GRID = 32
@@ -46,6 +46,9 @@ SERVICE_SYNC = 72
 SERVICE_DEVICE_RUNTIME = 88
 SERVICE_ROW = 96
 SERVICE_GROUP = 104
+SERVICE_ABSENT = 120
+SERVICES_OWN_BEGIN = 128
+SERVICES_CHANGED = 136
 
 REACH_NBITS = 45  # kernels reach addresses whose bits from this one on are 1: vgx_sim_reach.h
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vgpusim.codegen import abi
+from vgpusim.codegen import abi, emit_absent
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_access import source
 from vgpusim.codegen.emit_memory import pointer
@@ -22,16 +22,20 @@ _WIDTHS = {
 
 @emits("trap", "brkpt")
 def trap(e: Emitter, ins: ir.Instruction) -> None:
-    """`trap`; one that the inliner has inserted has a CUresult and a message as operands."""
+    """`trap`; one that the inliner has inserted has a CUresult and a message as operands, and the pointer of a call
+    whose function the kernel lacks."""
     result, what = _LAUNCH_FAILED, "trap"
     if ins.operands:
-        code, name = ins.operands
+        code, name, *_ = ins.operands
         assert isinstance(code, ir.Imm)
         assert isinstance(name, ir.Name)
         result, what = code.value, name.name
     message = e.string(f"{e.program.name}: {what}{source(ins)}")
 
     def body() -> None:
+        if len(ins.operands) > 2:
+            emit_absent.ask(e, message, ins.operands[2])
+            return
         first = e.v(e.call("i32", "llvm.cttz.i32", ("i32", e.mask_bits()), ("i1", "true")))
         e.e(e.service(abi.SERVICE_FAIL, "void", ("i32", str(result)), ("ptr", message), *e.thread_place(first)))
 

@@ -10,7 +10,7 @@ live that long: there, registers and masks stay in their places in the frame all
 
 from __future__ import annotations
 
-from vgpusim.codegen import abi, emit_cluster, emit_count, emit_watch, spill
+from vgpusim.codegen import abi, emit_absent, emit_cluster, emit_count, emit_watch, spill
 from vgpusim.codegen.cfg import EXIT, YIELD
 from vgpusim.codegen.emit_barrier import arrive, reduction_result, watch
 from vgpusim.codegen.emit_layout import lay_out
@@ -240,6 +240,7 @@ class WarpFunction:
         if e.state.counted:
             emit_count.block(e, block)
         for ins in block.instructions:
+            emit_absent.note(e, ins)
             e.emit(ins)
         e.guard = None
         if block.is_barrier:

@@ -2,7 +2,8 @@
 
 Inlining keeps divergence, barriers and warp operations inside functions the same problem as in kernels. Functions that
 recurse have one body each instead (recursion.py). A call through a pointer becomes a chain of comparisons with a call
-of each function that it may reach; where these are too many, a kernel that comes to the call fails by its name."""
+of each function that it may reach. Where these are too many, it holds those that launches have asked for, and a launch
+that comes to another one begins again with it (emit_absent.py)."""
 
 from __future__ import annotations
 
@@ -306,9 +307,6 @@ class _Inliner:
         assert isinstance(prototype, ir.Name)
         if prototype.name not in prototypes:
             raise PtxError(f"line {ins.line}: undefined prototype {prototype.name}")
-        if not self.module.follows(prototypes[prototype.name]):
-            self._fail(ins.line, NOT_SUPPORTED, "call through a pointer, of more functions than a kernel can hold,")
-            return
         body, end = self.program.body, self._label("called")
         for name in self.module.callable_by(prototypes[prototype.name]):
             other = self._label("other")
@@ -319,7 +317,12 @@ class _Inliner:
             self._call(replace(ins, operands=(results, ir.Name(name), arguments)), callers, prototypes)
             body.append(ir.Instruction("bra", (), (ir.Name(end),), ins.line))
             body.append(ir.Label(other, ins.line))
-        self._fail(ins.line, _LAUNCH_FAILED, "call through a pointer that is not a function of this form")
+        if self.module.follows(prototypes[prototype.name]):
+            self._fail(ins.line, _LAUNCH_FAILED, "call through a pointer that is not a function of this form")
+        else:
+            self.program.begins_again = True
+            what = "call through a pointer, of more functions than a kernel can hold,"
+            body.append(ir.Instruction("trap", (), (ir.Imm(NOT_SUPPORTED), ir.Name(what), pointer), ins.line))
         body.append(ir.Label(end, ins.line))
 
     def _fail(self, line: int, result: int, message: str) -> None:

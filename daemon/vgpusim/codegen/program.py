@@ -22,3 +22,4 @@ class Program:
     local_nbytes: int = 0
     symbols: list[str] = field(default_factory=list)  # module variables, in the order of vgx_sim_launch.symbols
     branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    begins_again: bool = False  # a call through a pointer may need a function that the kernel lacks: emit_absent.py

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VGX_SIM_ABI_VERSION 13 /* part of the disk cache's key */
+#define VGX_SIM_ABI_VERSION 14 /* part of the disk cache's key */
 
 struct vgx_sim_services;
 struct vgx_sim_site;
@@ -110,6 +110,12 @@ struct vgx_sim_services {
   uint32_t (*group)(struct vgx_sim_services *, struct vgx_sim_thread *, const struct vgx_sim_site *, uint64_t base,
                     uint32_t mask);
   struct vgx_sim_watch *watch; /* NULL: the kernel is not watched */
+  /* A call through a pointer that the kernel, which cannot hold all functions, has no code for: does not return. The
+   * launch begins again with the function, or ends with `message`. */
+  void (*absent)(struct vgx_sim_services *, uint64_t pointer, const char *message, const uint32_t cta[3],
+                 uint32_t thread);
+  uint64_t own_begin; /* from this address on is what a CTA has to itself: VGX_SIM_SLOTS_BEGIN */
+  uint32_t changed;   /* atomic: such a kernel has changed memory below it, or what others see besides memory */
 };
 
 /* From one CTA's shared memory to the next in a resident launch. */
@@ -159,6 +165,8 @@ _Static_assert(offsetof(struct vgx_sim_thread, sm) == 16, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, cta) == 24, "abi");
 _Static_assert(sizeof(struct vgx_sim_thread) == 320, "abi");
 _Static_assert(offsetof(struct vgx_sim_services, device_runtime) == 88, "abi");
+_Static_assert(offsetof(struct vgx_sim_services, absent) == 120, "abi");
+_Static_assert(offsetof(struct vgx_sim_services, changed) == 136, "abi");
 _Static_assert(offsetof(struct vgx_sim_code, warp_count) == 32, "abi");
 _Static_assert(sizeof(struct vgx_sim_code) == 56, "abi");
 

@@ -218,8 +218,8 @@ static CUresult run_one(const struct vgx_sim_child *child) {
   size_t nbytes = child->function->info.param_nbytes;
   void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, child->params, CU_LAUNCH_PARAM_BUFFER_SIZE, &nbytes,
                    CU_LAUNCH_PARAM_END};
-  CUresult result =
-      child->create(child->ctx, child->function, child->grid, child->block, child->shared_nbytes, NULL, extra, &op);
+  CUresult result = child->create(child->ctx, child->function, child->grid, child->block, child->shared_nbytes, NULL,
+                                  extra, &(struct vgx_sim_launch_form){0}, &op);
   if (result != CUDA_SUCCESS) {
     vgx_sim_reason(result, true, "kernel %s, launched by a kernel, ended with error %d: it cannot be launched so",
                    child->function->name, result);

@@ -39,8 +39,8 @@ static CUresult compile(CUfunction f, struct vgx_sim_variant *v) {
   if (result == CUDA_SUCCESS && !(indexes && v->symbols))
     result = CUDA_ERROR_OUT_OF_MEMORY;
   if (result == CUDA_SUCCESS) {
-    result = vgx_sim_hooks->compile(f->info.kernel, v->block[0], v->block[1], v->block[2], v->flags, &v->compiled,
-                                    indexes, capacity, &count, why);
+    result = vgx_sim_hooks->compile(f->info.kernel, v->block[0], v->block[1], v->block[2], v->flags, &v->followed,
+                                    m->addresses, &v->compiled, indexes, capacity, &count, why);
     end_compiling(begun_ns);
   }
   if (result == CUDA_SUCCESS && (!v->compiled.code || count > capacity))
@@ -62,11 +62,13 @@ static CUresult compile(CUfunction f, struct vgx_sim_variant *v) {
 }
 
 CUresult vgx_sim_function_compile(CUfunction f, const uint32_t block[3], uint32_t flags,
-                                  const struct vgx_sim_variant **variant) {
+                                  const struct vgx_sim_followed *followed, const struct vgx_sim_variant **variant) {
   uint32_t count = 0;
   vgx_sim_lock();
   struct vgx_sim_variant *v = f->variants;
-  for (; v && (memcmp(v->block, block, sizeof v->block) != 0 || v->flags != flags); v = v->next)
+  for (; v && (memcmp(v->block, block, sizeof v->block) != 0 || v->flags != flags ||
+               memcmp(&v->followed, followed, sizeof *followed) != 0);
+       v = v->next)
     count++;
   if (v) {
     while (!v->ready) /* another thread compiles it */
@@ -79,6 +81,7 @@ CUresult vgx_sim_function_compile(CUfunction f, const uint32_t block[3], uint32_
   if (v) {
     memcpy(v->block, block, sizeof v->block);
     v->flags = flags;
+    v->followed = *followed;
     v->next = f->variants;
     f->variants = v;
   }
@@ -150,7 +153,7 @@ static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 /* Blocks of `threads` threads that fit one multiprocessor, by the rules of CUDA's occupancy calculator: threads, warps,
  * registers (in units of 256 per warp, warps in fours) and shared memory (in units of 128 bytes, plus what the system
  * reserves). */
-static int64_t active_blocks(const struct vgx_sim_device *d, CUfunction f, int64_t threads, uint64_t dynamic_nbytes) {
+int64_t vgx_sim_active_blocks(const struct vgx_sim_device *d, CUfunction f, int64_t threads, uint64_t dynamic_nbytes) {
   int64_t warp = vgx_sim_attribute(d, VGX_SIM_WARP_SIZE, 32), warps = (threads + warp - 1) / warp;
   if (threads > f->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK])
     return 0;
@@ -182,7 +185,7 @@ CUresult vgx_sim_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBl
   result = vgx_sim_function_pin(ctx, func, &f);
   if (result != CUDA_SUCCESS)
     return result;
-  *numBlocks = (int)active_blocks(ctx->device, f, blockSize, dynamicSMemSize);
+  *numBlocks = (int)vgx_sim_active_blocks(ctx->device, f, blockSize, dynamicSMemSize);
   vgx_sim_function_unpin(f);
   return CUDA_SUCCESS;
 }
@@ -203,7 +206,7 @@ CUresult vgx_sim_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize
   int64_t share = vgx_sim_attribute(d, VGX_SIM_SHARED_PER_SM, 65536) / numBlocks / 128 * 128;
   int64_t available = share - vgx_sim_attribute(d, VGX_SIM_RESERVED_SHARED_PER_BLOCK, 0) - f->info.shared_nbytes;
   available = smaller(available, vgx_sim_attribute(d, VGX_SIM_SHARED_PER_BLOCK_OPTIN, 49152) - f->info.shared_nbytes);
-  if (available < 0 || active_blocks(d, f, blockSize, 0) < numBlocks)
+  if (available < 0 || vgx_sim_active_blocks(d, f, blockSize, 0) < numBlocks)
     result = CUDA_ERROR_INVALID_VALUE; /* more blocks than a multiprocessor holds, whatever they use */
   else
     *dynamicSmemSize = (size_t)available;

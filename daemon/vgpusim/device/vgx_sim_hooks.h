@@ -49,6 +49,14 @@ enum vgx_sim_cooperative {
   VGX_SIM_COOPERATIVE_RESIDENT, /* all CTAs at once, on one thread */
 };
 
+#define VGX_SIM_FOLLOWED_MAX 8u
+
+/* Addresses of functions that a launch calls through pointers, where its kernel cannot hold all that these may name. */
+struct vgx_sim_followed {
+  uint64_t count;
+  uint64_t pointers[VGX_SIM_FOLLOWED_MAX];
+};
+
 struct vgx_sim_hooks {
   /* Parse an image for a device; *image is Python's id; `kernel_count` and `variable_count` are the numbers of its
    * kernels and variables. */
@@ -62,10 +70,11 @@ struct vgx_sim_hooks {
   int32_t (*describe_variable)(uint64_t image, uint32_t index, char *name, struct vgx_sim_variable *variable);
   /* Fill `data` (the variable's size) with its initial bytes. `addresses[i]` is the device address of variable i. */
   int32_t (*initial_bytes)(uint64_t image, uint32_t index, const uint64_t *addresses, uint8_t *data);
-  /* Compile for a block shape (cached). `symbols[i]` receives the variable index of the kernel's i-th symbol. */
+  /* Compile for a block shape (cached). `symbols[i]` receives the variable index of the kernel's i-th symbol;
+   * `addresses[i]` is the device address of variable i. */
   int32_t (*compile)(uint64_t kernel, uint32_t block_x, uint32_t block_y, uint32_t block_z, uint32_t flags,
-                     struct vgx_sim_compiled *out, uint32_t *symbols, uint32_t symbol_capacity, uint32_t *symbol_count,
-                     char *why);
+                     const struct vgx_sim_followed *followed, const uint64_t *addresses, struct vgx_sim_compiled *out,
+                     uint32_t *symbols, uint32_t symbol_capacity, uint32_t *symbol_count, char *why);
   /* cuLink: PTX inputs in, one loadable image out. `out` NULL: only check that each input can be linked. */
   int32_t (*link_images)(uint32_t device, const void *const *data, const uint64_t *nbytes, uint32_t count, void **out,
                          uint64_t *out_nbytes, char *why);

@@ -159,6 +159,13 @@ struct CUevent_st {
   struct CUevent_st *next;
 };
 
+/* How a launch's kernel runs. The first two are its attributes. */
+struct vgx_sim_launch_form {
+  bool cooperative;
+  uint32_t cluster[3]; /* the dimensions that the launch asks for; zeros: none */
+  struct vgx_sim_followed followed;
+};
+
 /* What kernels printed, oldest first (vgx_sim_output.c). */
 struct vgx_sim_output {
   struct vgx_sim_message *first, *last;

@@ -43,10 +43,7 @@ void vgx_sim_launch_params(const struct vgx_sim_op *op, CUDA_KERNEL_NODE_PARAMS_
 }
 
 struct vgx_sim_launch_form vgx_sim_launch_form(const struct vgx_sim_op *op) {
-  const struct vgx_sim_launch_op *l = (const struct vgx_sim_launch_op *)op;
-  struct vgx_sim_launch_form form = {.cooperative = l->job.cooperative};
-  memcpy(form.cluster, l->asked, sizeof form.cluster);
-  return form;
+  return ((const struct vgx_sim_launch_op *)op)->form;
 }
 
 static void describe_launch(const struct vgx_sim_op *op, struct vgw_activity *activity, const char **name) {
@@ -174,10 +171,8 @@ static CUresult lay_out(struct vgx_sim_launch_op *l, bool resident, uint32_t clu
  * for them. */
 static uint64_t count_places(CUcontext ctx, CUfunction f, const struct vgx_sim_job *job) {
   const struct vgx_sim_launch *l = &job->launch;
-  int blocks = 1;
-  if (vgx_sim_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-          &blocks, f, (int)(l->block[0] * l->block[1] * l->block[2]), l->shared_dynamic_nbytes, 0) != CUDA_SUCCESS)
-    return 1;
+  int64_t threads = (int64_t)l->block[0] * l->block[1] * l->block[2];
+  int64_t blocks = vgx_sim_active_blocks(ctx->device, f, threads, l->shared_dynamic_nbytes);
   uint64_t limits[] = {(uint64_t)blocks * (uint64_t)vgx_sim_attribute(ctx->device, VGX_SIM_SM_COUNT, 1),
                        VGX_SIM_SHARED_NBYTES_MAX / vgx_sim_place_stride(l),
                        job->local_nbytes ? VGX_SIM_LOCAL_NBYTES_MAX / job->local_nbytes : UINT64_MAX,
@@ -189,12 +184,13 @@ static uint64_t count_places(CUcontext ctx, CUfunction f, const struct vgx_sim_j
 }
 
 static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3], const uint32_t block[3],
-                              uint32_t dynamic_nbytes, void **kernel_params, void **extra, bool cooperative,
-                              const uint32_t asked[3], struct vgx_sim_op **op) {
+                              uint32_t dynamic_nbytes, void **kernel_params, void **extra,
+                              const struct vgx_sim_launch_form *form, struct vgx_sim_op **op) {
+  bool cooperative = form->cooperative;
   uint32_t cluster[3];
   CUresult result = check_shape(ctx, f, grid, block, dynamic_nbytes);
   if (result == CUDA_SUCCESS)
-    result = vgx_sim_cluster_of(ctx->device, f, asked, grid, cluster);
+    result = vgx_sim_cluster_of(ctx->device, f, form->cluster, grid, cluster);
   if (result == CUDA_SUCCESS && cooperative && vgx_sim_cluster_size(cluster) > 1)
     result = CUDA_ERROR_NOT_SUPPORTED;
   if (result == CUDA_SUCCESS && cooperative)
@@ -218,7 +214,7 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
         f, block,
         (cooperative ? VGX_SIM_COMPILE_COOPERATIVE : 0) | (vgx_sim_tools ? VGX_SIM_COMPILE_WATCHED : 0) |
             (vgx_sim_counts ? VGX_SIM_COMPILE_COUNTED : 0) | vgx_sim_cluster_flags(cluster),
-        &v);
+        &form->followed, &v);
   if (result == CUDA_SUCCESS && cooperative && !v->compiled.cooperative)
     result = CUDA_ERROR_NOT_SUPPORTED;
   if (result != CUDA_SUCCESS) {
@@ -229,9 +225,8 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
       .run = vgx_sim_run_launch, .destroy = destroy_launch, .kind = VGX_SIM_OP_KERNEL, .describe = describe_launch};
   l->ctx = ctx;
   l->function = l->named = f;
-  if (asked)
-    memcpy(l->asked, asked, sizeof l->asked);
-  l->create = vgx_sim_launch_create;
+  l->form = *form;
+  l->create = vgx_sim_launch_create_as;
   l->param_nbytes = f->info.param_nbytes;
   l->extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
   l->extra[1] = l->params;
@@ -280,8 +275,7 @@ CUresult vgx_sim_launch_create_as(CUcontext ctx, CUfunction handle, const uint32
   CUresult result = vgx_sim_function_pin(ctx, handle, &f);
   if (result != CUDA_SUCCESS)
     return result;
-  result =
-      create_pinned(ctx, f, grid, block, dynamic_nbytes, kernel_params, extra, form->cooperative, form->cluster, op);
+  result = create_pinned(ctx, f, grid, block, dynamic_nbytes, kernel_params, extra, form, op);
   if (result == CUDA_SUCCESS)
     ((struct vgx_sim_launch_op *)*op)->named = handle;
   vgx_sim_function_unpin(f);
@@ -289,8 +283,8 @@ CUresult vgx_sim_launch_create_as(CUcontext ctx, CUfunction handle, const uint32
 }
 
 static CUresult launch(CUfunction handle, const uint32_t grid[3], const uint32_t block[3], uint32_t dynamic_nbytes,
-                       CUstream stream_handle, void **kernel_params, void **extra, bool cooperative,
-                       const uint32_t cluster[3]) {
+                       CUstream stream_handle, void **kernel_params, void **extra,
+                       const struct vgx_sim_launch_form *form) {
   CUcontext ctx;
   CUstream stream;
   CUfunction f;
@@ -300,9 +294,8 @@ static CUresult launch(CUfunction handle, const uint32_t grid[3], const uint32_t
   if (result != CUDA_SUCCESS)
     return result;
   struct vgx_sim_op *op;
-  result = stream->ctx == ctx
-               ? create_pinned(ctx, f, grid, block, dynamic_nbytes, kernel_params, extra, cooperative, cluster, &op)
-               : CUDA_ERROR_INVALID_HANDLE;
+  result = stream->ctx == ctx ? create_pinned(ctx, f, grid, block, dynamic_nbytes, kernel_params, extra, form, &op)
+                              : CUDA_ERROR_INVALID_HANDLE;
   if (result == CUDA_SUCCESS) {
     ((struct vgx_sim_launch_op *)op)->named = handle;
     result = vgx_sim_submit(stream, op, VGX_SIM_QUEUE);
@@ -315,20 +308,20 @@ CUresult vgx_sim_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned in
                                 unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
                                 unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra) {
   return launch(f, (uint32_t[]){gridDimX, gridDimY, gridDimZ}, (uint32_t[]){blockDimX, blockDimY, blockDimZ},
-                sharedMemBytes, hStream, kernelParams, extra, false, NULL);
+                sharedMemBytes, hStream, kernelParams, extra, &(struct vgx_sim_launch_form){0});
 }
 
 CUresult vgx_sim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra) {
   if (!config || config->numAttrs > LAUNCH_ATTRIBUTES_MAX || (config->numAttrs && !config->attrs))
     return CUDA_ERROR_INVALID_VALUE;
-  bool cooperative = false;
+  struct vgx_sim_launch_form form = {0};
   CUevent events[LAUNCH_ATTRIBUTES_MAX];
   uint32_t event_count = 0;
   for (uint32_t i = 0; i < config->numAttrs; i++) {
     const CUlaunchAttributeValue *value = &config->attrs[i].value;
     switch (config->attrs[i].id) {
     case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-      cooperative = value->cooperative != 0;
+      form.cooperative = value->cooperative != 0;
       break;
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
     case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT: /* the driver allows both to come late, at the kernel's end */
@@ -344,11 +337,10 @@ CUresult vgx_sim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, vo
       break; /* the rest are hints, or permissions to begin early */
     }
   }
-  uint32_t cluster[3];
-  vgx_sim_cluster_asked(config, cluster);
+  vgx_sim_cluster_asked(config, form.cluster);
   CUresult result = launch(f, (uint32_t[]){config->gridDimX, config->gridDimY, config->gridDimZ},
                            (uint32_t[]){config->blockDimX, config->blockDimY, config->blockDimZ},
-                           config->sharedMemBytes, config->hStream, kernelParams, extra, cooperative, cluster);
+                           config->sharedMemBytes, config->hStream, kernelParams, extra, &form);
   for (uint32_t i = 0; result == CUDA_SUCCESS && i < event_count; i++)
     result = vgx_sim_cuEventRecordWithFlags(events[i], config->hStream, 0);
   return result;

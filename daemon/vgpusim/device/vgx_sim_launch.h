@@ -8,11 +8,7 @@
 CUresult vgx_sim_launch_create(CUcontext ctx, CUfunction handle, const uint32_t grid[3], const uint32_t block[3],
                                uint32_t dynamic_nbytes, void **kernel_params, void **extra, struct vgx_sim_op **op);
 
-/* What a launch's attributes say about how the kernel runs. */
-struct vgx_sim_launch_form {
-  bool cooperative;
-  uint32_t cluster[3]; /* the dimensions that the launch asks for; zeros: none */
-};
+/* Likewise, with what its attributes say about how the kernel runs. */
 CUresult vgx_sim_launch_create_as(CUcontext ctx, CUfunction handle, const uint32_t grid[3], const uint32_t block[3],
                                   uint32_t dynamic_nbytes, void **kernel_params, void **extra,
                                   const struct vgx_sim_launch_form *form, struct vgx_sim_op **op);

@@ -11,6 +11,7 @@
 struct vgx_sim_variant {
   struct vgx_sim_variant *next;
   uint32_t block[3], flags;
+  struct vgx_sim_followed followed;
   bool ready; /* false: a thread is compiling it */
   CUresult result;
   struct vgx_sim_compiled compiled;

@@ -34,6 +34,7 @@ struct run {
   const struct vgx_sim_launch *launch;
   uint32_t assertion_count; /* atomic */
   uint32_t message_taken;   /* atomic: the first failing thread's message is kept */
+  uint64_t absent;          /* atomic: the pointer of a call whose function the kernel lacks; 0: none */
   char message[MESSAGE_NBYTES];
 };
 
@@ -136,6 +137,15 @@ static void serve_fail(struct vgx_sim_services *services, int32_t result, const 
   fail_with(of_services(services), result ? result : CUDA_ERROR_LAUNCH_FAILED, cta ? text : message);
 }
 
+static void serve_absent(struct vgx_sim_services *services, uint64_t pointer, const char *message,
+                         const uint32_t cta[3], uint32_t thread) {
+  char text[MESSAGE_NBYTES];
+  bool changed = __atomic_load_n(&services->changed, __ATOMIC_RELAXED);
+  __atomic_store_n(&of_services(services)->absent, pointer, __ATOMIC_RELAXED);
+  snprintf(text, sizeof text, "%s%s", message, changed ? " after it has changed memory" : "");
+  serve_fail(services, CUDA_ERROR_NOT_SUPPORTED, text, cta, thread);
+}
+
 static void *serve_malloc(struct vgx_sim_services *services, uint64_t nbytes) {
   vgx_sim_service_begin();
   void *block = vgx_sim_heap_allocate(of_services(services)->ctx, nbytes);
@@ -228,14 +238,17 @@ static void report(const struct vgx_sim_launch_op *l, const struct vgx_sim_fault
 /* A kernel that a kernel launches runs on this thread, and is of the same family. */
 static _Thread_local struct vgx_sim_family *family;
 
-/* Run a job of the launch. `message` takes over the fault's text. `again`: only to find the access that faulted. */
+/* Run a job of the launch. `message` takes over the fault's text. `again`: only to find the access that faulted.
+ * *absent: the function that the kernel needs and lacks, if the launch has failed by that alone and has changed nothing
+ * that others see; else 0. */
 static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_job *from, uint32_t tools,
-                        struct vgx_sim_fault *fault, char message[MESSAGE_NBYTES], struct vgx_sim_finding *again) {
+                        struct vgx_sim_fault *fault, char message[MESSAGE_NBYTES], struct vgx_sim_finding *again,
+                        uint64_t *absent) {
   static uint64_t last_launch;
   struct run run = {.services = {serve_vprintf, serve_assertfail, serve_fail, serve_malloc, serve_free,
                                  serve_bad_access, serve_texture, serve_outside, vgx_sim_serve_access,
                                  vgx_sim_serve_sync, serve_another, serve_device_runtime, vgx_sim_serve_row,
-                                 vgx_sim_serve_group, NULL},
+                                 vgx_sim_serve_group, NULL, serve_absent, VGX_SIM_SLOTS_BEGIN, 0},
                     .ctx = l->ctx,
                     .op = l,
                     .family = family};
@@ -256,6 +269,7 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
     run.services.watch = &watch;
   }
   CUresult result = vgx_sim_pool_run(&job, fault);
+  *absent = result == CUDA_ERROR_NOT_SUPPORTED && !run.services.changed && !run.assertion_count ? run.absent : 0;
   if (!again)
     vgx_sim_count_end(&counted, l->ctx->device->index, &job.launch, result);
   if (fault->message && result != CUDA_SUCCESS) { /* the message lies in `run` */
@@ -281,7 +295,8 @@ static bool find_access(const struct vgx_sim_launch_op *l, const struct vgx_sim_
   found->found = false;
   if (!fault->signal || fault->warp == VGX_SIM_NO_WARP || l->together || vgx_sim_tools ||
       !vgx_sim_is_reachable(fault->address) ||
-      vgx_sim_function_compile(l->function, l->job.launch.block, VGX_SIM_COMPILE_WATCHED, &v) != CUDA_SUCCESS)
+      vgx_sim_function_compile(l->function, l->job.launch.block, VGX_SIM_COMPILE_WATCHED, &l->form.followed, &v) !=
+          CUDA_SUCCESS)
     return false;
   struct vgx_sim_job job = l->job;
   job.code = v->compiled.code;
@@ -293,14 +308,49 @@ static bool find_access(const struct vgx_sim_launch_op *l, const struct vgx_sim_
   job.first_cta = fault->cta[0] + (uint64_t)grid[0] * (fault->cta[1] + (uint64_t)grid[1] * fault->cta[2]);
   job.launch.cta_count = job.first_cta + 1;
   job.launch.places = 1;
-  return run_job(l, &job, VGX_SIM_MEMCHECK, &other, message, found) != CUDA_SUCCESS && found->found;
+  uint64_t absent;
+  return run_job(l, &job, VGX_SIM_MEMCHECK, &other, message, found, &absent) != CUDA_SUCCESS && found->found;
+}
+
+/* Begin a launch again with a function that its kernel lacks: codegen/emit_absent.py. */
+static CUresult begin_again(const struct vgx_sim_launch_op *l, uint64_t absent) {
+  const struct vgx_sim_launch *launch = &l->job.launch;
+  struct vgx_sim_launch_form form = l->form;
+  struct vgx_sim_op *op;
+  for (uint64_t i = 0; i < form.followed.count; i++)
+    if (form.followed.pointers[i] == absent) {
+      vgx_sim_reason(CUDA_ERROR_LAUNCH_FAILED, true,
+                     "kernel %s ended with error %d: call through a pointer that is not a function of this form",
+                     l->function->name, CUDA_ERROR_LAUNCH_FAILED);
+      return CUDA_ERROR_LAUNCH_FAILED;
+    }
+  if (form.followed.count == VGX_SIM_FOLLOWED_MAX) {
+    vgx_sim_reason(CUDA_ERROR_NOT_SUPPORTED, true,
+                   "kernel %s ended with error %d: a launch calls more than %u functions through pointers",
+                   l->function->name, CUDA_ERROR_NOT_SUPPORTED, VGX_SIM_FOLLOWED_MAX);
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  form.followed.pointers[form.followed.count++] = absent;
+  CUcontext before = vgx_sim_current();
+  vgx_sim_set_current(l->ctx); /* the function of a library's kernel is that in the current context */
+  CUresult result = l->create(l->ctx, l->named, launch->grid, launch->block, launch->shared_dynamic_nbytes, NULL,
+                              (void **)l->extra, &form, &op);
+  vgx_sim_set_current(before);
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = op->run(op); /* of the same family; it may begin again in turn, once for each function */
+  op->destroy(op);
+  return result;
 }
 
 static CUresult run_alone(const struct vgx_sim_launch_op *l) {
   struct vgx_sim_fault fault;
   struct vgx_sim_finding found;
   char message[MESSAGE_NBYTES];
-  CUresult result = run_job(l, &l->job, vgx_sim_tools, &fault, message, NULL);
+  uint64_t absent;
+  CUresult result = run_job(l, &l->job, vgx_sim_tools, &fault, message, NULL, &absent);
+  if (absent)
+    return begin_again(l, absent);
   if (result != CUDA_SUCCESS)
     report(l, &fault, find_access(l, &fault, &found) ? &found : NULL);
   return result;

@@ -7,7 +7,7 @@
 
 typedef CUresult vgx_sim_launch_create_fn(CUcontext ctx, CUfunction handle, const uint32_t grid[3],
                                           const uint32_t block[3], uint32_t dynamic_nbytes, void **kernel_params,
-                                          void **extra, struct vgx_sim_op **op);
+                                          void **extra, const struct vgx_sim_launch_form *form, struct vgx_sim_op **op);
 
 /* The parameters of a launch. It may run any number of times, also concurrently (graphs). */
 struct vgx_sim_launch_op {
@@ -16,9 +16,9 @@ struct vgx_sim_launch_op {
   CUfunction function;
   struct vgx_sim_job job; /* without the members that each run sets */
   bool together;          /* a thread runs several CTAs at once */
-  uint32_t asked[3];      /* the dimensions of a cluster that the launch asks for; zeros: none */
-  CUfunction named;       /* by the caller: the function, or a library's kernel */
-  /* vgx_sim_launch_create, with which kernels of this launch launch kernels. */
+  struct vgx_sim_launch_form form;
+  CUfunction named; /* by the caller: the function, or a library's kernel */
+  /* vgx_sim_launch_create_as, with which kernels of this launch launch kernels. */
   vgx_sim_launch_create_fn *create;
   size_t param_nbytes;           /* of the caller's block */
   void *extra[5];                /* `params`, in the form that a launch takes */

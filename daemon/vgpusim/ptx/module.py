@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -101,6 +102,7 @@ class PtxModule:
         self._in_initializers: set[str] = set()
         self._addressed: list[str] | None = None  # functions, in order
         self._declared: set[str] = set()  # functions that have a prototype
+        self._followed: tuple[str, ...] = ()  # see following()
         self._undefined: list[str] = []  # variables, and functions whose addresses initialise variables
 
     @classmethod
@@ -269,13 +271,22 @@ class PtxModule:
         places = [source.place for source in self._sources.values() if not source.place.is_entry]
         return sum(place.end - place.body for place in places) <= FOLLOWED_NBYTES
 
+    def following(self, offsets: Sequence[int]) -> PtxModule:
+        """This module, with calls through pointers that may reach more functions than a kernel can hold reaching the
+        functions at these offsets in FUNCTIONS. An offset at which there is none is left out."""
+        names = {number * FUNCTION_NBYTES: name for name, number in self._numbers.items() if self.is_callable(name)}
+        view = copy.copy(self)
+        view._followed = tuple(sorted(names[offset] for offset in offsets if offset in names))
+        return view
+
     def callable_by(self, prototype: ir.Prototype) -> list[str]:
         """Functions that a call through a pointer may reach: those listed, else all of its form whose address is taken
-        anywhere, since a pointer may come from another kernel. Empty when there are too many: see follows()."""
+        anywhere, since a pointer may come from another kernel. Where these are too many (follows()): those of
+        following()."""
         if prototype.targets is not None:
             return [name for name in prototype.targets if name in self._sources]
         if not self.follows(prototype):
-            return []
+            return [name for name in self._followed if self.function(name).prototype == prototype]
         if self._addressed is None:
             taken = self._in_initializers.union(*(self.function(name).addresses for name in self._sources))
             self._addressed = [name for name in self._numbers if name in taken]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import subprocess
 import sys
 from ctypes import byref, c_int, c_size_t, c_void_p
@@ -21,6 +22,8 @@ nccl.ncclGetErrorString.restype = ctypes.c_char_p
 
 TYPES = {"i4": 2, "f2": 6, "f4": 7, "f8": 8}  # ncclDataType_t
 SUM = 0
+# The others of ncclRedOp_t. NCCL's kernels have sums inside; these are functions that they call through pointers.
+OTHERS = {"product": (1, np.multiply), "max": (2, np.maximum), "min": (3, np.minimum), "average": (4, None)}
 SIZES = (1, 1000, 20_011)
 
 
@@ -109,6 +112,16 @@ def run(ranks: list[Rank], count: int) -> None:
             scattered = sum(whole[1:], whole[0].copy()).reshape(count, size)
             compare(f"reduce-scatter {label}", whole, list(scattered), reduce_scatter)
             compare(f"send and receive {label}", mine, [mine[i - 1] for i in range(count)], exchange)
+    for kind in TYPES:
+        for operation, (op, function) in OTHERS.items():
+            mine = [((np.arange(5000) * (i + 3)) % 13 * count).astype(kind) for i in range(count)]
+            total = functools.reduce(function or np.add, mine)
+
+            def reduce_all(r, s, t, op=op, number=TYPES[kind]):
+                ok(nccl.ncclAllReduce(s, t, c_size_t(5000), number, op, r.communicator, r.stream))
+
+            expected = total if function else (total / count).astype(kind)
+            compare(f"{operation} {kind}", mine, [expected] * count, reduce_all)
 
 
 def main() -> None:

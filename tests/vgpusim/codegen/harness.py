@@ -15,6 +15,7 @@ import numpy as np
 from vgpusim.codegen import abi
 from vgpusim.codegen.compile import PtxModule, compile_entry
 from vgpusim.codegen.loader import Loader
+from vgpusim.ptx.module import FUNCTIONS
 
 ROOT = Path(__file__).resolve().parents[3]
 U8P = ctypes.c_void_p
@@ -25,9 +26,9 @@ class Services(ctypes.Structure):
         (name, ctypes.c_void_p)
         for name in (
             *("vprintf", "assertfail", "fail", "malloc", "free", "bad_access", "texture", "outside"),
-            *("access", "sync", "another", "device_runtime", "row", "group", "watch"),
+            *("access", "sync", "another", "device_runtime", "row", "group", "watch", "absent"),
         )
-    ]
+    ] + [("own_begin", ctypes.c_uint64), ("changed", ctypes.c_uint32)]
 
 
 class Launch(ctypes.Structure):
@@ -66,6 +67,7 @@ _FAIL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p)
 _MALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
 _FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
+_ABSENT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_char_p, *_PLACE)
 _ANOTHER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
 
 LOADER = Loader()
@@ -91,6 +93,7 @@ class Events:
         self.outside: list[tuple[bytes, int, tuple[int, ...], int]] = []
         self.heap: list[ctypes.Array[ctypes.c_char]] = []
         self.freed: list[int] = []
+        self.absent: list[tuple[int, bytes, bool]] = []  # offset in FUNCTIONS, message, whether the launch must fail
         self.further: list[int] = []  # places of CTAs beside the first; 0: the call only lets other threads run
         self.argument_nbytes = 64
 
@@ -224,6 +227,11 @@ def run(
         events.further.append(place)
         return (ctypes.addressof(more) + 63) // 64 * 64
 
+    def absent(_: int, pointer: int, message: bytes, _cta: Any, _thread: int) -> None:
+        events.absent.append((pointer - keep[FUNCTIONS][1], message, bool(services.changed)))
+
+    asking = _ABSENT(absent)
+    services.absent = ctypes.cast(asking, ctypes.c_void_p)
     making_room = _ANOTHER(another)
     services.another = ctypes.cast(making_room, ctypes.c_void_p)
     data = pack(module, name, values)

@@ -99,7 +99,8 @@ def test_only_functions_of_the_form_are_called() -> None:
 
 
 def test_more_functions_than_a_kernel_can_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NCCL's kernels name hundreds of functions: a launch fails, naming the call, only if it reaches a pointer call."""
+    """NCCL's kernels name hundreds of functions: a launch asks for the function, naming the call, only if it reaches a
+    pointer call, and is compiled with it then."""
     monkeypatch.setattr(ptx_module, "FOLLOWED_NBYTES", len(BODIES) // 2)
     some = kernel(f"mov.u64 %f, table; ld.global.u64 %f, [%f]; setp.ne.u64 %p, %g, 0; @%p bra $end; {CALL} $end:")
     assert [f.name for f in PtxModule.parse(some).reachable("k")] == ["k"]
@@ -107,9 +108,15 @@ def test_more_functions_than_a_kernel_can_hold(monkeypatch: pytest.MonkeyPatch) 
     assert not events.failed
     assert np.array_equal(out, np.arange(64))
     _, events = launch(some, 0)
-    ((result, message), *_) = events.failed
-    assert result == 801
+    ((offset, message, changed), *_) = events.absent
+    assert offset == FUNCTION_NBYTES
     assert b"call through a pointer" in message
+    assert not changed
+    module = PtxModule.parse(some)
+    assert [f.name for f in module.following([offset]).reachable("k")] == ["k", "twice"]
+    for wrong in (offset + 4, 0, 4 * FUNCTION_NBYTES, -FUNCTION_NBYTES):
+        assert [f.name for f in module.following([wrong]).reachable("k")] == ["k"]
+    assert [f.name for f in module.reachable("k")] == ["k"]
     assert not launch(kernel(f"mov.u64 %f, twice; {CALL.replace(f'.callprototype {FORM}', '.calltargets twice')}"))[
         1
     ].failed

@@ -338,7 +338,9 @@ def test_offsets_of_the_abi() -> None:
     assert re.findall(r"VGX_SIM_(\w+),", turns[1]) == [each.name for each in emit_code.Turns]
     assert f"VGX_SIM_BARRIER_COUNT {emit_layout.BARRIER_WORDS // 8}u" in header
     order = re.findall(r"\(\*(\w+)\)\(struct vgx_sim_services", header)
-    assert [*order, "watch"] == [name for name, _ in Services._fields_]
+    assert [*order[:-1], "watch", order[-1], "own_begin", "changed"] == [name for name, *_ in Services._fields_]
+    assert Services.own_begin.offset == abi.SERVICES_OWN_BEGIN
+    assert Services.changed.offset == abi.SERVICES_CHANGED
     assert f"VGX_SIM_ABI_VERSION {abi.VERSION} " in header
 
 

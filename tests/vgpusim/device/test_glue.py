@@ -65,7 +65,7 @@ from vgpusim.profiles import profile
 from vgpusim.codegen.cache import DiskCache
 from tests.vgpusim.device.test_glue import Backend
 
-profiles = profile.parse_gpus("h100")
+profiles = profile.parse_gpus("h100:6")
 inventory = {"devices": [p.inventory(i, "test") for i, p in enumerate(profiles)]}
 pointer, made = glue.install(_executor.ffi, _executor.lib, profiles, inventory, DiskCache(sys.argv[1]))
 b = Backend(int(_executor.ffi.cast("uintptr_t", pointer)))

@@ -200,8 +200,9 @@ static int32_t initial_bytes(uint64_t image, uint32_t index, const uint64_t *add
 }
 
 static int32_t compile(uint64_t kernel, uint32_t x, uint32_t y, uint32_t z, uint32_t flags,
-                       struct vgx_sim_compiled *out, uint32_t *symbols, uint32_t capacity, uint32_t *count, char *why) {
-  (void)x, (void)y, (void)z, (void)flags, (void)capacity, (void)why;
+                       const struct vgx_sim_followed *followed, const uint64_t *addresses, struct vgx_sim_compiled *out,
+                       uint32_t *symbols, uint32_t capacity, uint32_t *count, char *why) {
+  (void)followed, (void)addresses, (void)x, (void)y, (void)z, (void)flags, (void)capacity, (void)why;
   __atomic_fetch_add(&vgt_compiled, 1, __ATOMIC_RELAXED);
   *out = (struct vgx_sim_compiled){.code = &kernels[kernel].code, .frame_nbytes = 100, .local_nbytes = 64};
   symbols[0] = 0;
