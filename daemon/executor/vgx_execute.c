@@ -15,7 +15,7 @@ static CUresult enter_context(struct executor_thread *t, uint32_t id, void *cont
 /* Take the fixed fields, hold the objects that they name, enter the context; the operation takes the rest. */
 static CUresult run_operation(struct executor_thread *t, uint32_t context_id, struct vgw_cursor *in,
                               const struct vgx_operation *op, struct vgx_reply *out) {
-  void *context, *objects[VGX_HANDLES_MAX];
+  void *context = NULL, *objects[VGX_HANDLES_MAX];
   const void *fixed = op->fixed_nbytes ? vgw_take(in, op->fixed_nbytes) : in->cur;
   if (!fixed)
     return vgx_violation(t->s, "short record");
@@ -36,6 +36,8 @@ static CUresult run_operation(struct executor_thread *t, uint32_t context_id, st
   } else if (result == CUDA_SUCCESS) {
     result = op->dispatch(t->s, fixed, objects, in, out);
   }
+  if (!context && !(op->flags & VGX_ABOUT_CHANNEL))
+    t->context = 0; /* the call may have changed the driver's current context, as cuCtxCreate does */
   vgx_record_unref(t);
   if (op->flags & VGX_ALONE)
     pthread_mutex_unlock(&t->s->alone_lock);
