@@ -67,6 +67,13 @@ void vgx_meter_finish(void);
 void vgx_ipc_set(int fd);
 void vgx_progress(const char *line, bool ends);
 int vgx_restrict_threads(int ruleset_fd);
+int vgx_control_start(int fd, uint64_t (*used)(uint32_t device), uint32_t device_count);
+struct vgx_range {
+  uintptr_t address;
+  size_t nbytes;
+};
+int vgx_template_make(const struct vgx_range *ranges, uint32_t count);
+void vgx_template_open(void);
 const char *vgx_reason_text(void);
 void vgx_stop(void);
 const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why);
@@ -149,6 +156,7 @@ int32_t vgx_py_params_param(uint64_t, const char *, uint64_t, uint64_t *, uint64
 
 SOURCE = """
 #include <stdlib.h>
+#include "vgx_control.h"
 #include "vgx_cuda_params.h"
 #include "vgx_gate.h"
 #include "vgx_ipc.h"
@@ -157,6 +165,7 @@ SOURCE = """
 #include "vgx_sim_context.h"
 #include "vgx_sim_count.h"
 #include "vgx_sim_watch.h"
+#include "vgx_template.h"
 #include "vgx_turn.h"
 
 void vgx_sim_log(const char *format, ...);

@@ -21,6 +21,7 @@
 #include "vgx_ipc.h"
 #include "vgx_ipc_event.h"
 #include "vgx_session.h"
+#include "vgx_template.h"
 
 #define INPUT_NBYTES (VGW_RECORD_NBYTES + (64u << 10))
 #define READ_NBYTES (64u << 10)
@@ -195,7 +196,8 @@ static void wait_for_end(struct vgx_session *s) {
 
 int vgx_serve(int fd, const struct vgx_serve_options *options) {
   struct vgx_session *s = &session;
-  memset(s, 0, sizeof *s);
+  if (s->options) /* not the first session of this process: zeros are not written, as that would make their pages */
+    memset(s, 0, sizeof *s);
   vgx_reasons_clear();
   vgx_activities_clear();
   if (options->backend->set_reason)
@@ -219,6 +221,7 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
   pthread_cond_init(&s->exit_signal, NULL);
   struct timeval timeout = {SEND_TIMEOUT_S, 0};
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+  vgx_template_release();
   s->input = vgx_buffer_map(INPUT_NBYTES);
   if (!s->input || !vgx_thread_start(s, run, NULL, answer_socket)) {
     vgx_end(s, VGX_ENDED_BY_RESOURCES, "no memory or threads");

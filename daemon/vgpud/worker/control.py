@@ -5,17 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..cudaerror import CudaError
 from ..proto.frame import HOST_FRAME_NBYTES, encode_frame
 from ..proto.message import Attached, Refused
 from ..proto.packing import pack_map, unpack_map
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _PACKET_NBYTES = 192 * 1024
 _SEND_TIMEOUT_S = 5.0
@@ -109,22 +105,9 @@ class Control:
             fields["cache_dir"] = f"/proc/self/fd/{fields['cache_fd']}"
         return Assignment(**fields)
 
-    def exit_with_vgpud(self, memory: Callable[[], list[int] | None] = lambda: None) -> None:
-        """Start a thread that ends this process as soon as vgpud's end closes, whatever the main thread does. It also
-        answers how much device memory is in use, by calling `memory`.
-        """
-
-        def watch() -> None:
-            while True:
-                try:
-                    if not self._sock.recv(_PACKET_NBYTES):
-                        break
-                except OSError:
-                    break
-                self.send("memory", nbytes=memory())  # the only question that vgpud asks
-            os._exit(0)
-
-        threading.Thread(target=watch, name="control", daemon=True).start()
+    def fileno(self) -> int:
+        """The socket's descriptor, which stays this object's."""
+        return self._sock.fileno()
 
 
 def send_attached(client_fd: int, session: int, region: tuple[int, int] | None = None) -> None:

@@ -60,10 +60,12 @@ def run(control_fd: int, *, backend_name: str, libcuda: str, warm: bool) -> None
         warm: create a context first, as the control socket requests.
     """
     control = Control(control_fd)
+    executor = load(backend_name)
+    if backend_name == "simulator":  # NVIDIA's driver has threads, which write to pages at any time
+        executor.lib.vgx_template_open()
     listener = confine(_allowed(backend_name), report=True)
     if listener >= 0:
         control.send_listener(listener)
-    executor = load(backend_name)
     files = Files(libcuda)
     backend: Backend | None = None
     if warm:
@@ -83,7 +85,7 @@ def run(control_fd: int, *, backend_name: str, libcuda: str, warm: bool) -> None
     if assignment is None:
         return
     files.confine(assignment.cache_dir, executor.lib.vgx_restrict_threads)
-    control.exit_with_vgpud(lambda: _memory_used(executor.lib, assignment))
+    _answer_vgpud(executor, control, assignment)
     code, reason = _serve(executor, assignment, control, backend)
     control.send("ended", reason=reason)
     # Not sys.exit: threads of the backend may be inside Python or a kernel. Ending the process frees what they hold.
@@ -104,6 +106,9 @@ def prepare(backend: str, gpus: str, libcuda: str) -> None:
     )  # 1: the worker's pid in its own namespace
     with contextlib.suppress(OSError):  # each worker logs that it has no Landlock
         landlock.rules(readable(libcuda))
+    lib = load(backend).lib
+    for name in dir(lib):  # cffi makes each function when it is first used
+        getattr(lib, name)
     if backend == "simulator" and gpus:
         with contextlib.suppress(ValueError):  # the worker reports the error
             profile.parse_gpus(gpus)
@@ -215,11 +220,14 @@ def _kernel_cache(assignment: Assignment) -> DiskCache:
     return DiskCache(assignment.cache_dir, cap_nbytes=assignment.limits["kernel_cache_nbytes"])
 
 
-def _memory_used(lib: Any, assignment: Assignment) -> list[int] | None:
-    """Bytes in use on each device. None with the real driver: vgpud asks its NVML instead."""
-    if assignment.backend != "simulator":
-        return None
-    return [lib.vgx_sim_memory_used(index) for index in range(len(assignment.devices))]
+def _answer_vgpud(executor: Any, control: Control, assignment: Assignment) -> None:
+    """From now on end with vgpud, and tell it the bytes in use on each device; nothing with the real driver, as vgpud
+    asks its NVML instead. Raises OSError.
+    """
+    ffi, lib = executor.ffi, executor.lib
+    used = ffi.addressof(lib, "vgx_sim_memory_used") if assignment.backend == "simulator" else ffi.NULL
+    if error := lib.vgx_control_start(control.fileno(), used, len(assignment.devices)):
+        raise OSError(error, os.strerror(error))
 
 
 def _warm_up(executor: Any, order: WarmOrder) -> Backend:

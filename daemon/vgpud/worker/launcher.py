@@ -28,6 +28,7 @@ import traceback
 from typing import Any
 
 from ..proto.packing import pack_map, unpack_map
+from . import template
 from .cell import Cells
 from .entry import load, prepare, run
 from .user_ids import parse_ids
@@ -135,7 +136,7 @@ def main() -> None:
     cells = Cells(together=arguments.backend == "cuda")
     if not arguments.shared_namespaces:
         cells.enter_shared(arguments.user_namespace_fd)
-    load(arguments.backend)
+    executor = load(arguments.backend)
     prepare(arguments.backend, arguments.gpus, arguments.libcuda)
     own_ids = arguments.user_ids is not None and cells.can_have_ids(arguments.user_ids)
     if arguments.no_user_ids is not None:
@@ -146,6 +147,7 @@ def main() -> None:
         sys.exit(f"the launcher has {threads} threads instead of one")
     gc.collect()
     gc.freeze()  # a collection in a child would write to, and so copy, every page of objects
+    template.make(executor)
     try:
         control.send(pack_map({"type": "hello", "missing": cells.missing, "own_ids": own_ids}))
     except OSError:

@@ -21,6 +21,7 @@ struct vgw_ledger *vgx_ledger_map(int fd, uint32_t row);
 enum vgx_reason { VGX_ENDED_BY_CLIENT = 0, VGX_ENDED_BY_VIOLATION = 1, VGX_ENDED_BY_CHANNEL = 2 };
 int vgx_serve(int fd, const struct vgx_serve_options *options);
 int vgx_restrict_threads(int ruleset_fd);
+int vgx_control_start(int fd, uint64_t (*used)(uint32_t device), uint32_t device_count);
 void vgx_meter_set(int fd);
 void vgx_meter_finish(void);
 const char *vgx_reason_text(void);

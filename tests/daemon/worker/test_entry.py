@@ -160,6 +160,15 @@ def test_a_session(parent, features, reason):
     assert parent.finish() == (0, "started\n<4>first line second line\n")
 
 
+def test_the_real_driver_s_memory_is_not_told(parent):
+    with parent.assign() as client:
+        take_attached(client)
+        assert parent.message() == {"type": "attached"}
+        for _ in range(2):
+            parent.control.send(pack_map({"type": "memory"}))
+            assert parent.message() == {"type": "memory", "nbytes": None}
+
+
 def test_a_violation_ends_with_a_code(parent):
     with parent.assign() as client:
         take_attached(client)
