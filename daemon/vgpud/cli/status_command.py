@@ -30,6 +30,7 @@ def _format(document: dict[str, Any]) -> str:
         f"listening on {', '.join(document['listen'])}",
         *([] if (left_s := document["drain_left_s"]) is None else [f"stopping: sessions may go on for {left_s} s"]),
         *([f"workers lack: {', '.join(missing)}"] if (missing := document["isolation_missing"]) else []),
+        *([f"this kernel lacks: {', '.join(scopes)}"] if (scopes := document["landlock_missing"]) else []),
         "",
         format_table(["COUNTER", "VALUE"], counters),
     ]

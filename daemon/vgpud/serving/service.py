@@ -32,6 +32,7 @@ from vgpud.tenancy.state_file import StateError, StateFile
 from vgpud.tls.door import TlsDoor
 from vgpud.vm.region import Region
 from vgpud.vm.supervision import VmDevice
+from vgpud.worker import landlock
 from vgpud.worker.user_ids import format_ids, parse_ids
 
 from .activation import matching, take_sockets
@@ -459,6 +460,7 @@ class Service:
             "out_of_service": {str(i): why for i, why in enumerate(self.server.presence.states) if why},
             "workers": self.supervisor.worker_count,
             "isolation_missing": [*self._spawner.missing, *self._placement.missing],
+            "landlock_missing": list(landlock.scopes()[1]),
             "spare_workers": self.supervisor.spare_pids,
             "warm_workers": self.supervisor.warm_pids,
             "sessions_stored": self._store.sessions,

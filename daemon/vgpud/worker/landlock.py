@@ -1,6 +1,9 @@
 """The files that a worker may open: the system's programs and libraries to read, devices, and its tenant's cache to
 write; not the configuration with its tokens, no home folders, no other tenant's cache. Kernels before 5.13 have no
 Landlock.
+
+Where the kernel has scopes, a worker can also signal no process, and connect to no abstract unix socket, but its own.
+The namespaces of cell.py and the system calls of seccomp.py refuse both, too: scopes hold where they fail.
 """
 
 from __future__ import annotations
@@ -22,7 +25,12 @@ if TYPE_CHECKING:
 
 # linux/landlock.h; the calls have the same numbers on every architecture.
 _CREATE_RULESET, _ADD_RULE = 444, 445
-_VERSION, _PATH_BENEATH = 1, 1
+_VERSION, _ERRATA, _PATH_BENEATH = 1, 2, 1
+_SCOPE_ABSTRACT_UNIX, _SCOPE_SIGNAL = 1 << 0, 1 << 1
+_SCOPES_SINCE = 6  # Linux 6.12
+# Without this correction (of 6.15, and of stable kernels before) a thread cannot signal another one of its process that
+# has called landlock_restrict_self for itself, as each thread of a worker does.
+_THREADS_MAY_SIGNAL = 1 << 1
 _WRITE_FILE, _READ_FILE, _READ_DIR, _REMOVE_FILE, _MAKE_DIR, _MAKE_REG = 1 << 1, 1 << 2, 1 << 3, 1 << 5, 1 << 7, 1 << 8
 _REFER, _TRUNCATE = 1 << 13, 1 << 14
 _RIGHTS_BY_VERSION = {1: (1 << 13) - 1, 2: _REFER, 3: _TRUNCATE}  # each adds to those before
@@ -48,7 +56,9 @@ class Ruleset:
             OSError: the kernel has no Landlock.
         """
         self._handled, known = rules(readable)
-        attributes = struct.pack("=Q", self._handled)
+        scoped, _missing = scopes()
+        # handled_access_fs, handled_access_net, scoped: a kernel without scopes accepts zeros there
+        attributes = struct.pack("=QQQ", self._handled, 0, scoped)
         self._fd = _call(_CREATE_RULESET, attributes, len(attributes), 0)
         for fd, rights in known:
             _add(self._fd, fd, rights)
@@ -77,6 +87,26 @@ class Ruleset:
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)  # created once, before the forks: each CDLL creates a class
+
+
+@functools.cache
+def scopes() -> tuple[int, tuple[str, ...]]:
+    """The scopes of a worker on this kernel, as Landlock's bits, and what is missing, each with its reason."""
+    try:
+        version = _call(_CREATE_RULESET, None, 0, _VERSION)
+    except OSError as error:
+        return 0, (f"Landlock ({error.strerror})",)
+    if version < _SCOPES_SINCE:
+        why = f"Landlock {version} of this kernel; {_SCOPES_SINCE} has it"
+        return 0, (f"Landlock's signal scope ({why})", f"Landlock's abstract socket scope ({why})")
+    try:
+        corrected = _call(_CREATE_RULESET, None, 0, _ERRATA)
+    except OSError:
+        corrected = 0
+    if not corrected & _THREADS_MAY_SIGNAL:
+        why = "on this kernel it also refuses signals between a process's own threads; Linux 6.15 does not"
+        return _SCOPE_ABSTRACT_UNIX, (f"Landlock's signal scope ({why})",)
+    return _SCOPE_ABSTRACT_UNIX | _SCOPE_SIGNAL, ()
 
 
 @functools.cache  # the launcher calls it, for all of its workers

@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from vgpud.worker import landlock
+from vgpud.worker.landlock import scopes
 
 from tests.daemon.running import ENVIRONMENT
 from tests.patience import PATIENCE_S
@@ -137,3 +140,93 @@ def test_a_thread_that_takes_no_signals_is_told(tmp_path):
     done = execute(tmp_path / "cache", "libcuda.so.1", True, [(tmp_path, os.O_RDONLY)])
     assert done.stderr == "<4>this worker's files are not confined: a thread does not answer\n"
     assert json.loads(done.stdout) == [0]
+
+
+SCOPES_SCRIPT = """
+import errno, json, os, signal, socket, sys, threading
+from vgpud._executor import lib
+from vgpud.worker import landlock
+from vgpud.worker.confine import Files
+
+name, scoped = sys.argv[1], sys.argv[2] == "scoped"
+if not scoped:
+    landlock.scopes = lambda: (0, ())
+
+def result(call, *arguments):
+    try:
+        call(*arguments)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return ""
+
+files, confined, got = Files("libcuda.so.1"), threading.Event(), threading.Event()
+signal.signal(signal.SIGUSR1, lambda *_: got.set())
+said = []
+
+def other():
+    confined.wait()
+    said.append(result(signal.pthread_kill, threading.main_thread().ident, signal.SIGUSR1))
+
+thread = threading.Thread(target=other)
+thread.start()
+files.confine("/proc/nonexistent", lib.vgx_restrict_threads)
+own = socket.socket(socket.AF_UNIX)
+own.bind("\\0" + name + "-own")
+own.listen()
+outcome = {
+    "signal": result(os.kill, os.getppid(), 0),
+    "connect": result(socket.socket(socket.AF_UNIX).connect, "\\0" + name),
+    "own socket": result(socket.socket(socket.AF_UNIX).connect, "\\0" + name + "-own"),
+    "to a thread": result(signal.pthread_kill, thread.ident, signal.SIGUSR1),
+}
+confined.set()
+thread.join()
+got.wait()
+print(json.dumps(outcome | {"from a thread": said[0]}))
+"""
+OWN = {"own socket": "", "to a thread": "", "from a thread": ""}
+
+
+@pytest.mark.skipif(scopes()[0] != 3, reason="this kernel's Landlock lacks: " + ", ".join(scopes()[1]))
+@pytest.mark.parametrize(
+    ("how", "outcome"),
+    [("scoped", {"signal": "EPERM", "connect": "EPERM"}), ("control", {"signal": "", "connect": ""})],
+)
+def test_other_processes_and_their_abstract_sockets_are_out_of_reach(how, outcome):
+    name = f"vgpu-test-{os.getpid()}-{how}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{name}")
+        listener.listen()
+        told = subprocess.run(
+            [sys.executable, "-c", SCOPES_SCRIPT, name, how],
+            env=ENVIRONMENT,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=True,
+        )
+    assert json.loads(told.stdout) == outcome | OWN
+
+
+@pytest.mark.parametrize(
+    ("version", "corrected", "bits", "missing"),
+    [
+        (5, 0, 0, ["Landlock's signal scope (Landlock 5 ", "Landlock's abstract socket scope (Landlock 5 "]),
+        (6, None, 1, ["Landlock's signal scope (on this kernel it also "]),
+        (6, 1, 1, ["Landlock's signal scope (on this kernel it also "]),
+        (6, 2, 3, []),
+        (7, 3, 3, []),
+        (None, None, 0, ["Landlock (no Landlock in this kernel)"]),
+    ],
+)
+def test_what_a_kernel_s_landlock_lacks_is_named(monkeypatch, version, corrected, bits, missing):
+    def call(_number: int, _attributes: None, _nbytes: int, flags: int) -> int:
+        answer = {1: version, 2: corrected}[flags]
+        if answer is None:
+            raise OSError(errno.EINVAL, "no Landlock in this kernel")
+        return answer
+
+    monkeypatch.setattr(landlock, "_call", call)
+    found, named = scopes.__wrapped__()
+    assert found == bits
+    assert [name.startswith(start) for name, start in zip(named, missing, strict=True)] == [True] * len(missing)
