@@ -8,6 +8,7 @@ from __future__ import annotations
 from vgpusim.codegen import abi, emit_watch
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_access import address, plus
+from vgpusim.codegen.emit_gather import can_offset, gather, gather_offsets, gather_small, scatter, scatter_offsets
 from vgpusim.codegen.emit_segment import (
     can_store,
     is_row,
@@ -28,6 +29,7 @@ _SPACES = ("global", "shared", "local", "const", "param", "shared::cta", "shared
 _LINE_NBYTES = 64  # of the processor's cache
 _ROWS_AHEAD = 16  # of a warp; measured with tests/bench: data fetched fewer rows ahead comes late
 _TILES_AHEAD = 4
+_RECORDS_AHEAD = 8
 _WIDEST = 128  # bits: no gather has wider elements
 _ORDERED = ("volatile", "relaxed", "acquire", "release", "mmio", "cv", "wt")
 
@@ -74,6 +76,7 @@ def load(e: Emitter, ins: ir.Instruction) -> None:
         fence_after(e, ins)
     if ins.has("global") and not (probed and place.pattern == VARYING):
         _fetch_ahead(e, place, nbytes * len(targets))
+        _fetch_records(e, ins.operands[1], place, nbytes * len(targets))
     for target, (form, text) in zip(targets, values, strict=True):
         e.put(target, form, text, nbits, signed=ins.type[0] == "s")
 
@@ -94,9 +97,11 @@ def _load_tuples(e: Emitter, place: Value, nbits: int, count: int) -> list[str]:
     e.e(f"br label %{name}.end")
     e.label(f"{name}.each")
     each = [load_lanes(e, plus(e, place, index * nbits // 8), nbits) for index in range(count)]
+    e.e(f"br label %{name}.loaded")  # loads of single lanes may have blocks of their own
+    e.label(f"{name}.loaded")
     e.e(f"br label %{name}.end")
     e.label(f"{name}.end")
-    return [e.v(f"phi {kind} [ {a}, %{name}.row ], [ {b}, %{name}.each ]") for a, b in zip(rows, each, strict=True)]
+    return [e.v(f"phi {kind} [ {a}, %{name}.row ], [ {b}, %{name}.loaded ]") for a, b in zip(rows, each, strict=True)]
 
 
 def _fetch_ahead(e: Emitter, at: Value, nbytes: int, write: bool = False) -> None:
@@ -118,6 +123,16 @@ def _fetch_ahead(e: Emitter, at: Value, nbytes: int, write: bool = False) -> Non
     elif not e.in_loop and width in (8, 16, 32) and is_row(at.pattern, width.bit_length() - 1, nbytes):
         for lane in range(0, WARP, width):
             _fetch(e, place_of_lane(e, at, lane), width * nbytes * _TILES_AHEAD, width * nbytes, write)
+
+
+def _fetch_records(e: Emitter, operand: ir.Operand, at: Value, nbytes: int) -> None:
+    """As _fetch_ahead, for lanes that load parts of records, which follow each other: once for all of their parts."""
+    stride = at.pattern.stride
+    if stride is None or not nbytes < stride <= _LINE_NBYTES or e.in_loop or e.block[1] * e.block[2] > 1:
+        return
+    if isinstance(operand, ir.Address) and isinstance(operand.base, ir.Reg) and operand.base not in e.fetched:
+        e.fetched.add(operand.base)
+        _fetch(e, at.text, WARP * stride * _RECORDS_AHEAD, WARP * stride, False)
 
 
 def _fetch(e: Emitter, base: str, offset: int, nbytes: int, write: bool) -> None:
@@ -158,26 +173,16 @@ def _load_each(e: Emitter, at: Value, nbits: int, index: int) -> str:
 
 def load_lanes(e: Emitter, at: Value, nbits: int, probe: bool = False) -> str:
     """Plain loads of all acting lanes. `probe`: look at run time whether the addresses are consecutive."""
-    kind = LANES.int(nbits)
     if segments(at.pattern, nbits // 8) is not None:
         return load_segments(e, at, nbits, e.mask())
+    if can_offset(at, nbits):
+        return gather_offsets(e, at, nbits, e.mask())
     where = e.vector(at)
     if probe and nbits >= 32 and not at.pattern.known:
         return _load_probed(e, where, nbits, e.mask())
-    mask = e.all_or_mask()
     if nbits < 32:
-        name = f"gather{nbits}"
-        e.helper(name, _gather_helper(nbits))
-        bits = e.v(f"bitcast <{WARP} x i1> {mask} to i32")
-        return e.v(f"call {kind} @{name}(<{WARP} x i64> {where}, i32 {bits})")
-    return _gather(e, where, nbits, mask)
-
-
-def _gather(e: Emitter, where: str, nbits: int, mask: str) -> str:
-    kind = LANES.int(nbits)
-    pointers = e.v(f"inttoptr <{WARP} x i64> {where} to <{WARP} x ptr>")
-    return e.v(e.call(kind, f"llvm.masked.gather.v{WARP}i{nbits}.v{WARP}p0", (f"<{WARP} x ptr>", pointers),
-                      ("i32", str(nbits // 8)), (f"<{WARP} x i1>", mask), (kind, "zeroinitializer")))  # fmt: skip
+        return gather_small(e, where, nbits, e.all_or_mask())
+    return gather(e, where, nbits, e.all_or_mask())
 
 
 def _load_probed(e: Emitter, where: str, nbits: int, mask: str | None) -> str:
@@ -204,7 +209,7 @@ def _load_probed(e: Emitter, where: str, nbits: int, mask: str | None) -> str:
     rows = load_segments(e, at, nbits, mask)
     e.e(f"br label %{name}.end")
     e.label(f"{name}.each")
-    each = _gather(e, where, nbits, mask or "splat (i1 true)")
+    each = gather(e, where, nbits, mask or "splat (i1 true)")
     e.e(f"br label %{name}.end")
     e.label(f"{name}.end")
     return e.v(f"phi {kind} [ {rows}, %{name}.row ], [ {each}, %{name}.each ]")
@@ -218,37 +223,6 @@ def _row_of_acting(e: Emitter, where: str, nbytes: int, mask: str) -> tuple[Valu
     base = e.v(f"sub i64 {first}, {e.v(f'mul i64 {e.resize(SCALAR, lane, 32, 64)}, {nbytes}')}")
     at = Value(base, 64, linear(nbytes))
     return at, e.v(f"and <{WARP} x i1> {e.v(f'icmp ne <{WARP} x i64> {e.vector(at)}, {where}')}, {mask}")
-
-
-def _gather_helper(nbits: int) -> str:
-    """Out of line, because LLVM expands gathers of bytes and halves into 32 branches each."""
-    return f"""define internal <32 x i{nbits}> @gather{nbits}(<32 x i64> %a, i32 %m0) noinline #0 {{
-  %where = alloca [32 x i64], align 64
-  %out = alloca [32 x i{nbits}], align 64
-  store <32 x i64> %a, ptr %where, align 64
-  store <32 x i{nbits}> zeroinitializer, ptr %out, align 64
-  br label %loop
-loop:
-  %m = phi i32 [ %m0, %0 ], [ %m2, %body ]
-  %done = icmp eq i32 %m, 0
-  br i1 %done, label %end, label %body
-body:
-  %lane = call i32 @llvm.cttz.i32(i32 %m, i1 true)
-  %wp = getelementptr i64, ptr %where, i32 %lane
-  %w = load i64, ptr %wp
-  %p = inttoptr i64 %w to ptr
-  %x = load i{nbits}, ptr %p, align 1
-  %op = getelementptr i{nbits}, ptr %out, i32 %lane
-  store i{nbits} %x, ptr %op
-  %m1 = sub i32 %m, 1
-  %m2 = and i32 %m, %m1
-  br label %loop
-end:
-  %r = load <32 x i{nbits}>, ptr %out, align 64
-  ret <32 x i{nbits}> %r
-}}
-declare i32 @llvm.cttz.i32(i32, i1)
-"""
 
 
 @emits("st")
@@ -311,18 +285,18 @@ def _store_each(e: Emitter, at: Value, value: Value) -> None:
 
 def store_lanes(e: Emitter, at: Value, text: str, nbits: int, row: bool = True) -> None:
     """Plain stores of all acting lanes; of lanes with one address the highest wins."""
-    nbytes, kind = nbits // 8, LANES.int(nbits)
     mask = e.mask()
-    if row and can_store(at.pattern, nbytes, mask is not None):
+    if row and can_store(at.pattern, nbits // 8, mask is not None):
         store_segments(e, at, text, nbits, mask)
+        return
+    if can_offset(at, nbits):
+        scatter_offsets(e, at, text, nbits, mask)
         return
     if nbits < 32:
         where, what = e.spread("address", e.vector(at), 64), e.spread("operand", text, nbits)
         e.each_lane(lambda lane: e.e(f"store i{nbits} {what(lane)}, ptr {pointer(e, where(lane))}, align 1"))
         return
-    pointers = e.v(f"inttoptr <{WARP} x i64> {e.vector(at)} to <{WARP} x ptr>")
-    e.e(e.call("void", f"llvm.masked.scatter.v{WARP}i{nbits}.v{WARP}p0", (kind, text), (f"<{WARP} x ptr>", pointers),
-               ("i32", str(nbytes)), (f"<{WARP} x i1>", mask or "splat (i1 true)")))  # fmt: skip
+    scatter(e, e.vector(at), text, nbits, mask or "splat (i1 true)")
 
 
 def fence_before(e: Emitter, ins: ir.Instruction) -> None:

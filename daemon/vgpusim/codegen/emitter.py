@@ -69,6 +69,7 @@ class Emitter:
         self.bounds: dict[ir.Reg, Bound] = {}  # the last values of predicates in the current block
         # Offsets from a register that this block has checked for all lanes: (alignment, offset % alignment, in reach).
         self.checked: dict[ir.Reg, tuple[int, int, bool]] = {}
+        self.fetched: set[ir.Reg] = set()  # addresses of records that have been prefetched
         self.announced: dict[int, str] = {}  # by id: loads of this block that the sanitizer knows of (emit_watch.py)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import platform
 import threading
 from typing import Any
@@ -24,6 +25,12 @@ llvm.initialize_native_asmparser()
 def cpu_name() -> str:
     """Name and features of the CPU that code is generated for; part of the cache key."""
     return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
+
+
+@functools.cache
+def has_wide_gathers() -> bool:
+    """Whether AVX-512's gathers and scatters are faster than single accesses: not on AMD's processors."""
+    return IS_X86 and bool(llvm.get_host_cpu_features().get("avx512f")) and "znver" not in llvm.get_host_cpu_name()
 
 
 def _machine(level: int) -> Any:

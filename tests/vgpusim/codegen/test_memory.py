@@ -52,6 +52,46 @@ $out: ret; }}"""
         assert np.array_equal(wide, source.astype(np.int32))
 
 
+@pytest.mark.parametrize("acting", ["all", "upper half", "odd", "none"])
+@pytest.mark.parametrize(("kind", "stride"), [("b32", 24), ("b32", -40), ("b64", 16), ("b64", 4096)])
+def test_records(kind: str, stride: int, acting: str) -> None:
+    """Lanes at known distances that are no row, in a branch that all, some or none of them take."""
+    nbytes = int(kind[1:]) // 8
+    condition = {"all": "setp.lt.u32 %p, %r0, 64;", "upper half": "setp.ge.u32 %p, %r4, 16;",
+                 "odd": "and.b32 %r4, %r0, 1; setp.eq.u32 %p, %r4, 1;", "none": "setp.gt.u32 %p, %r0, 64;"}  # fmt: skip
+    lanes = np.arange(64)
+    acts = {"all": lanes < 64, "upper half": lanes % 32 >= 16, "odd": lanes % 2 == 1, "none": lanes > 64}[acting]
+    source = np.random.default_rng(3).integers(0, 256, 64 * abs(stride), dtype=np.uint8)
+    out = np.zeros_like(source)
+    first = -63 * stride if stride < 0 else 0
+    text = (
+        HEADER
+        + f""".visible .entry k(.param .u64 a, .param .u64 b) {{ .reg .b32 %r<9>; .reg .b64 %x<9>; .reg .pred %p;
+.reg .{kind} %v; ld.param.u64 %x0, [a]; ld.param.u64 %x1, [b]; mov.u32 %r0, %tid.x; and.b32 %r4, %r0, 31;
+{condition[acting]} mul.wide.s32 %x2, %r0, {stride}; add.s64 %x3, %x0, %x2; add.s64 %x4, %x1, %x2;
+@!%p bra $out; ld.global.{kind} %v, [%x3+{first}]; st.global.{kind} [%x4+{first}], %v; $out: ret; }}"""
+    )
+    run(text, "k", 1, 64, [source, out])
+    expected = np.zeros_like(source)
+    for lane in lanes[acts]:
+        at = first + lane * stride
+        expected[at : at + nbytes] = source[at : at + nbytes]
+    assert np.array_equal(out, expected)
+
+
+def test_records_of_several_lanes() -> None:
+    """Of lanes that store to one address the highest wins."""
+    out = np.zeros((8, 3), np.uint32)
+    text = (
+        HEADER
+        + """.visible .entry k(.param .u64 a) { .reg .b32 %r<9>; .reg .b64 %x<9>; ld.param.u64 %x0, [a];
+mov.u32 %r0, %tid.x; and.b32 %r1, %r0, 7; mul.wide.u32 %x1, %r1, 12; add.s64 %x2, %x0, %x1;
+st.global.u32 [%x2], %r0; ret; }"""
+    )
+    run(text, "k", 1, 32, [out])
+    assert out[:, 0].tolist() == list(range(24, 32))
+
+
 @pytest.mark.parametrize("n", [2, 4])
 def test_vectors(n: int) -> None:
     source, out = np.arange(50 * n, dtype=np.float32), np.zeros(50 * n, np.float32)
