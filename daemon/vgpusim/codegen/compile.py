@@ -42,7 +42,7 @@ from vgpusim.codegen import (  # noqa: F401  (each registers its emitters)
 )  # fmt: skip
 from vgpusim.codegen.cache import DiskCache, key_of
 from vgpusim.codegen.emit_cluster import Dimensions
-from vgpusim.codegen.emit_code import describe, turns_of
+from vgpusim.codegen.emit_code import LOOPS, Turns, describe, row_of, turns_of
 from vgpusim.codegen.emit_control import WarpFunction
 from vgpusim.codegen.emitter import Emitter
 from vgpusim.ptx import ir
@@ -161,13 +161,14 @@ def lower(
     flush = native.IS_X86 and _flushes_everything(graph)
     e = Emitter(state, flush)
     warp = WarpFunction(e, patient=not state.waits)
-    warp_text = warp.emit()
     resident = cooperative and any(b.terminator is not None and b.terminator.opcode == cfg.YIELD for b in graph.blocks)
+    interleaved = graph.waits_for_ctas and not state.waits
+    size = sum(len(block.instructions) for block in graph.blocks)
+    turns = turns_of(warp.arrivals, resident, interleaved, warp.lockstep, cluster, size)
+    warp_text = warp.emit(in_rows=turns is Turns.ROWS)
     frame = warp.frame
     if max(frame.nbytes, frame.locals_nbytes) > _MAX_FRAME_NBYTES:
         raise PtxError(f"{name}: local memory is too large", 2)
-    interleaved = graph.waits_for_ctas and not state.waits
-    turns = turns_of(warp.arrivals, resident, interleaved, warp.lockstep, cluster)
     code = describe(e.warp_count, frame, turns, flush, cluster)
     fp_mode = ' "denormal-fp-math-f32"="preserve-sign,preserve-sign"' if flush else ""
     attributes = f"attributes #0 = {{ nounwind {_PROBED} {_WIDE}{fp_mode} }}\n"
@@ -175,10 +176,11 @@ def lower(
         f'{label} = private constant [{len(t.encode()) + 1} x i8] c"{_escape(t)}\\00"\n'
         for t, label in e.strings.items()
     )
-    texts = [warp_text, code, *e.helpers.values()]
+    texts = [warp_text, *([row_of(e.warp_count)] if turns is Turns.ROWS else []), code, *e.helpers.values()]
     declared = {line for text in texts for line in text.splitlines() if line.startswith("declare")} | e.declarations
     bodies = "\n".join(line for text in texts for line in text.splitlines() if not line.startswith("declare"))
-    whole = strings + "\n".join(sorted(declared)) + "\n" + bodies + "\n" + attributes + "!0 = !{}\n" + _RARELY
+    metadata = f"!0 = !{{}}\n{_RARELY}{LOOPS}!5 = !{{i64 {program.param_nbytes}}}\n"
+    whole = strings + "\n".join(sorted(declared)) + "\n" + bodies + "\n" + attributes + metadata
     compiled = CompiledKernel(
         b"",
         frame.nbytes,

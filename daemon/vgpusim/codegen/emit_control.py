@@ -75,9 +75,10 @@ class WarpFunction:
         self.spills = spill.lay_out(e, self.barriers, [*masks, ("%yielding", "i1")] if self.spins else masks)
         self.frame = lay_out(e.warp_count, self.spills.nbytes, e.local_stride * abi.WARP, self.arrivals)
 
-    def emit(self) -> str:
-        """The text of the function."""
+    def emit(self, in_rows: bool) -> str:
+        """The text of the function. `in_rows`: it is a part of one that runs CTAs of a row, and %state is %ctaid.x."""
         e = self.e
+        e.in_rows = in_rows
         for index in range(len(self.blocks)):
             e.position = index
             self._block(index)
@@ -106,12 +107,14 @@ class WarpFunction:
         # Masks that lie in the frame keep their values from one call of the function to the next; others begin at 0.
         each_call, first_call = ([], clear) if "%m0" in own else (clear, [])
         resumes = " ".join(f"i32 {n + 1}, label %resume{i}" for n, i in enumerate(self.barriers))
-        begin = [f"  switch i32 %state, label %start [ {resumes} ]", "start:"]
+        state = "0" if in_rows else "%state"
+        begin = [f"  switch i32 {state}, label %start [ {resumes} ]", "start:"]
         begin += [*first_call, "  store i32 %init, ptr %m0", "  br label %b0"]
         for index in self.barriers:
             begin += [*self._save(index), *self._resume(index)]
         lines = ["entry:", *self._memory(), *slots, *prologue, *counters, *each_call, *begin, *body, *self._end()]
-        return f"define internal i32 @warp({WARP_ARGUMENTS}) noinline #0 {{\n" + "\n".join(lines) + "\n}\n"
+        inlining = "alwaysinline" if in_rows else "noinline"
+        return f"define internal i32 @warp({WARP_ARGUMENTS}) {inlining} #0 {{\n" + "\n".join(lines) + "\n}\n"
 
     def _is_plain(self, ins: ir.Instruction) -> bool:
         """Whether the block ends without a barrier, or with one for all warps: bar.sync 0 without a count."""
@@ -139,8 +142,12 @@ class WarpFunction:
             "%local = add i64 %local.0, %local.i",
         ]
         for i, axis in enumerate("xyz"):
+            if self.e.in_rows and axis == "x":
+                lines.append("%cta.x = add i32 %state, 0")
+                continue
+            fixed = ", !invariant.load !0" if self.e.in_rows else ""
             lines.append(f"%cta.{axis}.p = getelementptr i8, ptr %thread, i64 {abi.THREAD_CTA + 4 * i}")
-            lines.append(f"%cta.{axis} = load i32, ptr %cta.{axis}.p, align 4")
+            lines.append(f"%cta.{axis} = load i32, ptr %cta.{axis}.p, align 4{fixed}")
         return [f"  {line}" for line in lines]
 
     def _prologue(self) -> None:
@@ -151,7 +158,9 @@ class WarpFunction:
             ("services", abi.LAUNCH_SERVICES),
         ):
             e.e(f"%{name}.p = getelementptr i8, ptr %launch, i64 {offset}")
-            e.e(f"%{name} = load ptr, ptr %{name}.p, align 8, !invariant.load !0")
+            # As parameters can be read whatever lanes act, their loads may leave loops and branches.
+            known = ", !dereferenceable !5" if name == "params" else ""
+            e.e(f"%{name} = load ptr, ptr %{name}.p, align 8, !invariant.load !0{known}")
         e.e("%params.i = ptrtoint ptr %params to i64")
         e.e(f"%shared.p = getelementptr i8, ptr %thread, i64 {abi.THREAD_SHARED}")
         e.e("%shared.w = load i64, ptr %shared.p, align 8, !invariant.load !0")
@@ -170,9 +179,10 @@ class WarpFunction:
             e.e(f"%init = select i1 {full}, i32 -1, i32 {part}")
 
     def _note_warp(self) -> None:
-        """Record which warp runs, for reports of faults. Volatile: no generated code reads it."""
+        """Record which warp runs, for reports of faults. Atomic: no generated code reads it."""
         e = self.e
-        e.e(f"store volatile i32 %warp, ptr {e.v(f'getelementptr i8, ptr %thread, i64 {abi.THREAD_WARP}')}, align 4")
+        place = e.v(f"getelementptr i8, ptr %thread, i64 {abi.THREAD_WARP}")
+        e.e(f"store atomic i32 %warp, ptr {place} monotonic, align 4")
 
     def _thread_numbers(self) -> None:
         """%tid, lane 0's where the pattern is known; see uniformity.thread_shape."""

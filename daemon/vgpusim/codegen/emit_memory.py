@@ -67,7 +67,8 @@ def load(e: Emitter, ins: ir.Instruction) -> None:
     for index in range(len(targets) - len(values)):
         at = plus(e, place, index * nbytes)
         if at.uniform:
-            values.append((SCALAR, _load_scalar(e, at.text, nbits, ordered)))
+            known = None if ordered else _parameter(e, ins, index * nbytes)
+            values.append((SCALAR, known or _load_scalar(e, at.text, nbits, ordered)))
         elif ordered or nbits == _WIDEST:
             values.append((LANES, _load_each(e, at, nbits, index)))
         else:
@@ -139,6 +140,21 @@ def _fetch(e: Emitter, base: str, offset: int, nbytes: int, write: bool) -> None
     for line in range(offset, offset + nbytes, _LINE_NBYTES):
         place = pointer(e, e.v(f"add i64 {base}, {line}"))
         e.e(e.call("void", "llvm.prefetch.p0", ("ptr", place), ("i32", str(int(write))), ("i32", "3"), ("i32", "1")))
+
+
+def _parameter(e: Emitter, ins: ir.Instruction, offset: int) -> str | None:
+    """A load from a parameter of the kernel, by name: nothing changes it, and it may be read where no lane acts."""
+    source, nbits = ins.operands[1], ir.TYPE_NBITS[ins.type]
+    if not (isinstance(source, ir.Address) and isinstance(source.base, ir.Symbol)):
+        return None
+    start = e.program.params.get(source.base.name)
+    if start is None:
+        return None
+    offset += start + source.base.offset + source.offset
+    if offset < 0 or offset + nbits // 8 > e.program.param_nbytes:
+        return None
+    place = e.v(f"getelementptr i8, ptr %params, i64 {offset}")
+    return e.v(f"load i{nbits}, ptr {place}, align {nbits // 8}, !invariant.load !0")
 
 
 def _load_scalar(e: Emitter, at: str, nbits: int, ordered: bool) -> str:

@@ -56,6 +56,7 @@ class Emitter:
         self.local_stride = local_stride(self.program)
         # A large kernel takes long to compile: none of its code is emitted twice, for all lanes and for some lanes.
         self.is_large = sum(len(block.instructions) for block in self.graph.blocks) > _LARGE_INSTRUCTIONS
+        self.in_rows = False  # one call runs CTAs of a row, not a warp
         self.lines: list[str] = []
         self.allocas: dict[str, str] = {}  # name: type
         self.declarations: set[str] = set()

@@ -134,7 +134,8 @@ static inline uint64_t vgx_sim_place_stride(const struct vgx_sim_launch *launch)
 #define VGX_SIM_ENDED (UINT32_MAX - 1)
 
 /* Run a warp of thread->cta, from `state` on; 0: from its start. Returns the state to resume from once the warp may
- * continue; 0: the warp has ended. */
+ * continue; 0: the warp has ended. Of VGX_SIM_ROWS: run `state` CTAs, neighbours in x from thread->cta on, unless the
+ * launch stops. */
 typedef uint32_t vgx_sim_warp_fn(const struct vgx_sim_launch *, struct vgx_sim_thread *, uint32_t state, uint32_t warp);
 
 enum vgx_sim_turns {
@@ -144,6 +145,7 @@ enum vgx_sim_turns {
   VGX_SIM_RESIDENT,    /* resident: all CTAs take turns on one thread */
   VGX_SIM_CLUSTERS,    /* the CTAs of a cluster take turns on one thread */
   VGX_SIM_INTERLEAVED, /* interleaved: as many CTAs take turns as are needed for one of them to go on */
+  VGX_SIM_ROWS,        /* warps do not wait, and one call runs whole CTAs */
 };
 
 /* How a kernel's warps run; emitted by codegen/emit_code.py. */

@@ -174,6 +174,21 @@ static void place(struct vgx_sim_thread *thread, const struct vgx_sim_launch *la
   thread->known_shared_nbytes = 0; /* a CTA's shared memory holds nothing yet */
 }
 
+/* Run CTAs of a kernel whose function runs as many as lie in one row. A watched kernel's are begun one by one. */
+static void run_rows(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
+                     struct vgx_sim_thread *thread) {
+  uint64_t first, last;
+  while (claim(launch, launch->cta_count, launch->cta_chunk, &first, &last))
+    for (uint64_t cta = first, count; cta < last; cta += count) {
+      if (is_stopped(launch))
+        return;
+      place(thread, launch, cta);
+      count = launch->grid[0] - thread->cta[0];
+      count = launch->services->watch ? 1 : count < last - cta ? count : last - cta;
+      code->warp(launch, thread, (uint32_t)count, 0);
+    }
+}
+
 /* Run CTAs one after the other. */
 static void run_ctas(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                      struct vgx_sim_thread *thread) {
@@ -400,6 +415,8 @@ void vgx_sim_schedule(const struct vgx_sim_code *code, const struct vgx_sim_laun
     run_resident(code, launch, thread);
   else if (code->turns == VGX_SIM_INTERLEAVED)
     run_interleaved(code, launch, thread);
+  else if (code->turns == VGX_SIM_ROWS)
+    run_rows(code, launch, thread);
   else
     run_ctas(code, launch, thread);
   vgx_sim_set_control_word(before);
