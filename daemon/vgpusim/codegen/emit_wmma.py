@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vgpusim.codegen import emit_count
+from vgpusim.codegen import emit_count, emit_wmma_rows
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_access import address, check
 from vgpusim.codegen.emit_memory import elements, load_lanes, space_of, store_lanes
 from vgpusim.codegen.emit_mma import Shape, kind_of, multiply, packed
 from vgpusim.codegen.emitter import Emitter, emits
-from vgpusim.codegen.lane_pattern import VARYING
-from vgpusim.codegen.lane_value import LANES, Value
+from vgpusim.codegen.lane_pattern import UNIFORM, VARYING
+from vgpusim.codegen.lane_value import LANES, SCALAR, Value
 from vgpusim.ptx import ir
 
 _SIZES = {
@@ -128,19 +128,31 @@ def _move(e: Emitter, ins: ir.Instruction) -> None:
     columns = {"a": shape.k, "b": shape.n}.get(part, shape.n)
     by_row = ins.has("row")
     space = space_of(e, ins)
-    base = e.vector(address(e, ins, where, space, max(1, nbits // 8), 1))
+    start = address(e, ins, where, space, max(1, nbits // 8), 1)
     if e.state.counted:  # `address` has counted one element
         emit_count.access(e, ins, space, count * nbits // 8 - max(1, nbits // 8), "", None)
     if len(ins.operands) > 2:
-        stride = e.vector(e.read(ins.operands[2], 32))
-        stride = e.resize(LANES, stride, 32, 64)
+        given = e.read(ins.operands[2], 32)
     else:
-        stride = LANES.const((columns if by_row else rows) * (unit_nbits // nbits if part in ("a", "b") else 1), 64)
+        least = (columns if by_row else rows) * (unit_nbits // nbits if part in ("a", "b") else 1)
+        given = Value(str(least), 32, UNIFORM)
+    alike = start.uniform and given.uniform
+    form = SCALAR if alike else LANES
+    base, stride = (v.text if alike else e.vector(v) for v in (start, given))
+    stride = e.resize(form, stride, 32, 64)
     # Elements lie between the first row or column and the last: if both are in reach, all are.
     last = -(-(rows if by_row else columns) * nbits // 8)
-    end = e.v(f"add {LANES.int(64)} {base}, {e.v(f'mul {LANES.int(64)} {stride}, splat (i64 {last})')}")
+    end = e.v(f"add {form.int(64)} {base}, {e.v(f'mul {form.int(64)} {stride}, {form.const(last, 64)}')}")
     if not e.state.watched:  # watched code checks each element
-        check(e, ins, Value(end, 64, VARYING), max(1, nbits // 8), 1)
+        check(e, ins, Value(end, 64, UNIFORM if alike else VARYING), max(1, nbits // 8), 1)
+    if part in ("a", "b") and nbits == 16 and alike and not stores and e.guard is None and not e.state.watched:
+        held = emit_wmma_rows.load(e, base, stride, count, place, by_row)
+        for number, target in enumerate(registers if held else ()):
+            e.put(target, LANES, held[number % len(held)], word)  # type: ignore[index,arg-type]
+        if held:
+            return
+    if alike:
+        base, stride = e.splat(base, "i64"), e.splat(stride, "i64")
 
     def at(element: int) -> Value:
         """Addresses of an element of each lane."""
