@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import socket
 import threading
 import time
@@ -14,6 +13,7 @@ from subprocess import CompletedProcess
 import pytest
 from vgpud.cli.private_daemon import PrivateDaemon
 
+from tests.descriptors import open_descriptors
 from tests.patience import quickest_s
 
 SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION = 0, 1, 2, 3, 4
@@ -61,7 +61,7 @@ def test_every_function_refuses_before_init(guest: ctypes.CDLL) -> None:
 
 def usage() -> tuple[int, int]:
     """Open descriptors and resident pages of this process."""
-    return len(os.listdir("/proc/self/fd")), int(Path("/proc/self/statm").read_text().split()[1])
+    return len(open_descriptors()), int(Path("/proc/self/statm").read_text().split()[1])
 
 
 def test_rounds_without_growth(guest: ctypes.CDLL) -> None:

@@ -7,11 +7,11 @@ import os
 import socket
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.descriptors import open_descriptors
 
 NBYTES, LATE_MAX, MISSED_MAX = 8, 4, 8
 
@@ -65,10 +65,6 @@ def worker(library: ctypes.CDLL) -> Iterator[Worker]:
     worker = Worker(library)
     with worker.host, worker.own:
         yield worker
-
-
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_a_late_answer_is_dropped_with_its_descriptor(worker: Worker) -> None:

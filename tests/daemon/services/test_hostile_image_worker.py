@@ -21,6 +21,7 @@ from vgpud.services.image_service import ImageService
 from vgpud.tenancy.tenant import Identified, Tenant
 
 from tests.daemon.services.test_image_cache import sealed
+from tests.descriptors import open_descriptors
 
 FIND, STORE = 1, 2
 
@@ -45,10 +46,6 @@ def store(worker: socket.socket, data: bytes, digest: bytes) -> None:
         socket.send_fds(worker, [question(STORE, data, digest)], [fd])
     finally:
         os.close(fd)
-
-
-def count_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 @pytest.mark.asyncio
@@ -77,13 +74,13 @@ async def test_files_that_wait_are_bounded_over_all_sessions(monkeypatch):
 
     service = ImageService(ImagesConfig(), Metrics())
     desks = [service.open(Identified(Tenant(f"uid:{i}", None))) for i in range(8)]
-    before = count_descriptors()
+    before = len(open_descriptors())
     async with service._verifying:  # one large image keeps all others waiting
         for number in range(6):
             for desk in desks:
                 store(desk.theirs, b"x", bytes([number]) * 32)
             await asyncio.sleep(0.01)
-        held = count_descriptors() - before
+        held = len(open_descriptors()) - before
     while service.pending_count:
         await asyncio.sleep(0.01)
     await service.close()
@@ -127,11 +124,11 @@ async def test_answers_that_are_not_read_hold_few_descriptors_in_flight():
 async def test_an_unknown_question_is_not_answered_and_leaves_nothing_open(kind):
     service = ImageService(ImagesConfig(), Metrics())
     desk = service.open(Identified(Tenant("uid:1", None)))
-    before = count_descriptors()
+    before = len(open_descriptors())
     fd = sealed(b"x")
     socket.send_fds(desk.theirs, [question(kind, b"x")], [fd, fd])
     socket.send_fds(desk.theirs, [question(kind, b"x")], [fd])
     os.close(fd)
-    while count_descriptors() != before:
+    while len(open_descriptors()) != before:
         await asyncio.sleep(0.01)
     await service.close()

@@ -12,6 +12,8 @@ from vgpud.services.image_cache import PADDING_NBYTES, ImageCache, ImageRefused,
 from vgpud.services.image_digest import image_digest
 from vgpud.tenancy.tenant import Identified, Tenant
 
+from tests.descriptors import open_descriptors
+
 ALICE, BOB = Tenant("uid:1", None), Tenant("uid:2", None)
 F_ADD_SEALS, SEALS = 1033, 0x2 | 0x4 | 0x8
 
@@ -48,7 +50,7 @@ class Shelves:
 
 @pytest.fixture
 def shelves() -> Iterator[type[Shelves]]:
-    before = set(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     made: list[Shelves] = []
 
     def make(**bounds: int) -> Shelves:
@@ -58,7 +60,7 @@ def shelves() -> Iterator[type[Shelves]]:
     yield make
     for one in made:
         one.cache.close()
-    assert set(os.listdir("/proc/self/fd")) == before  # nothing is left open
+    assert open_descriptors() == before  # nothing is left open
 
 
 def test_a_tenant_finds_its_own_and_nobody_elses(shelves):

@@ -18,6 +18,7 @@ from vgpud.services.image_service import ImageService
 from vgpud.tenancy.tenant import Identified, Tenant
 
 from tests.daemon.services.test_image_cache import sealed
+from tests.descriptors import open_descriptors
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio
@@ -83,7 +84,7 @@ async def test_store_and_find():
 
 @pytest.mark.parametrize("packet", [b"", b"x", bytes(49), struct.pack("<IIQ32s", 9, 0, 1, b"")])
 async def test_what_is_no_question_finds_and_keeps_nothing(packet):
-    before = set(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     service = ImageService(ImagesConfig(), Metrics())
     desk = service.open(Identified(ALICE))
     fds = [sealed(b"data"), sealed(b"data")]
@@ -96,7 +97,7 @@ async def test_what_is_no_question_finds_and_keeps_nothing(packet):
     for fd in fds:
         os.close(fd)
     await service.close()
-    assert set(os.listdir("/proc/self/fd")) <= before
+    assert open_descriptors() <= before
 
 
 async def test_a_flood_of_one_tenant_holds_up_no_other(monkeypatch):

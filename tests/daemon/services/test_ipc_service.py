@@ -17,6 +17,7 @@ from vgpud.metrics import Metrics
 from vgpud.services.ipc_service import IpcDesk, IpcService
 from vgpud.tenancy.tenant import Identified, Tenant
 
+from tests.descriptors import open_descriptors
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio
@@ -137,14 +138,14 @@ async def test_a_tenant_has_so_many_and_others_theirs(enter):
 
 
 async def test_no_descriptor_stays_open(enter):
-    worker, before = enter(ALICE), len(os.listdir("/proc/self/fd"))
+    worker, before = enter(ALICE), len(open_descriptors())
     fd = file(b"")
     for kind in (FIND, WITHDRAW, 0, 77, 2**32 - 1):
         await worker.ask(kind, fds=(fd,))
     for count in (2, 3):  # more descriptors than a request may pass
         assert (await worker.ask(PUBLISH, fds=(fd,) * count))[0] == SUCCESS
     assert (await worker.ask(PUBLISH, fds=(fd,)))[0] == SUCCESS
-    assert len(os.listdir("/proc/self/fd")) == before + 2  # `fd`, and the one that is published
+    assert len(open_descriptors()) == before + 2  # `fd`, and the one that is published
     os.close(fd)
 
 

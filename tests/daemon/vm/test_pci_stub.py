@@ -18,6 +18,7 @@ from vgpud.vm.pci_config import ConfigSpace, PciIdentity
 from vgpud.vm.pci_stub import Command, PciStubError, serve
 
 from tests.daemon.running import ENVIRONMENT
+from tests.descriptors import open_descriptors
 from tests.patience import PATIENCE_S
 
 H100 = PciIdentity(0x10DE, 0x2331, 0x10DE, 0x1626)
@@ -100,7 +101,7 @@ def test_bytes_may_come_one_by_one():
 
 def test_memory_and_interrupts_are_taken_and_closed():
     with stub() as device:
-        before = len(os.listdir("/proc/self/fd"))
+        before = len(open_descriptors())
         for _ in range(20):
             fds = [os.memfd_create("ram") for _ in range(8)]
             rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
@@ -109,7 +110,7 @@ def test_memory_and_interrupts_are_taken_and_closed():
             for fd in fds:
                 os.close(fd)
         assert device.ask(config(Command.PCI_CFGREAD, 0)) == 0x233110DE
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert len(open_descriptors()) == before
 
 
 @pytest.mark.parametrize(
