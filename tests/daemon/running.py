@@ -38,6 +38,11 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S) -> A
         time.sleep(0.01)
 
 
+def only(found: Callable[[], list[Any]]) -> Any:
+    """The only one of what `found` returns, once it is the only one: those of earlier tests end a moment later."""
+    return wait_until(lambda: now if len(now := found()) == 1 else None)[0]
+
+
 def process_exists(pid: int) -> bool:
     """Whether a process lives (a zombie does not)."""
     try:

@@ -10,7 +10,7 @@ from vgpud.cli.admin_client import AdminError
 from vgpud.cli.client import RefusedError
 from vgpud.cli.main import vgpu
 
-from tests.daemon.running import Running, process_exists, start_client, vgpud_with_real_workers, wait_until
+from tests.daemon.running import Running, only, process_exists, start_client, vgpud_with_real_workers, wait_until
 
 SHARES = "[[shares]]\nname = 'two'\nsessions = 2\n"
 
@@ -28,7 +28,7 @@ def real(tmp_path_factory):
 
 def test_a_session_is_seen_and_ended(real):
     client = start_client(real)
-    [session] = real.measured_sessions()
+    session = only(lambda: real.measured_sessions())
     assert session["pid"] == client.pid
     assert session["memory_nbytes"] == [0]
     assert session["memory_limit_nbytes"] is None
@@ -69,11 +69,11 @@ def test_metrics_are_prometheus(real):
 def test_a_session_without_a_worker_is_ended(shared):
     with shared.client() as client:
         client.hello()
-        [session] = shared.admin.get("sessions")["sessions"]
+        session = only(lambda: shared.admin.get("sessions")["sessions"])
         shared.admin.request("DELETE", "sessions", str(session["session"]))
         with pytest.raises(ConnectionError):
             client.ping()
-    assert shared.admin.get("sessions")["sessions"] == []
+    wait_until(lambda: shared.admin.get("sessions")["sessions"] == [])
 
 
 def test_what_happens_is_watched(shared):
@@ -124,7 +124,7 @@ def test_orders_that_cannot_be_followed(shared):
 def test_quarantine_and_release(shared):
     with shared.client() as client:
         client.hello()
-        [session] = shared.admin.get("sessions")["sessions"]
+        session = only(lambda: shared.admin.get("sessions")["sessions"])
         tenant = session["tenant"]
         assert invoke(shared, "tenant", "quarantine", tenant) == "1 sessions ended\n"
     with shared.client() as client, pytest.raises(RefusedError, match="administrator has suspended"):

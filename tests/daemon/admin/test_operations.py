@@ -13,7 +13,7 @@ import pytest
 import trustme
 from vgpud.config import parse_config
 
-from tests.daemon.running import ENVIRONMENT, Running, start_client, vgpud_with_real_workers, wait_until
+from tests.daemon.running import ENVIRONMENT, Running, only, start_client, vgpud_with_real_workers, wait_until
 from tests.shim.client import PRELUDE
 
 DOCUMENT = (Path(__file__).parents[3] / "docs/operations.md").read_text()
@@ -65,7 +65,7 @@ ELSEWHERE = {"vgpu run --trace=summary", "vgpu sim profile", "vgpu doctor"}
 def test_the_commands_in_sentences_work(shared: Running, path: str) -> None:
     """`N` stands for a device or a session; the vgpud has one of each."""
     with start_client(shared):
-        [session] = shared.admin.get("sessions")["sessions"]
+        session = only(lambda: shared.admin.get("sessions")["sessions"])
         spans = set(re.findall(r"`(vgpu [^`]*)`", DOCUMENT)) - ELSEWHERE
         assert {"vgpu session show N", "vgpu session kill N", "vgpu device restore N"} < spans
         for span in sorted(spans - WITHOUT_END, key=lambda each: "kill" in each):

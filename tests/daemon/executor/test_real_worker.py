@@ -18,6 +18,7 @@ from tests.daemon.running import (
     ENVIRONMENT,
     ROOT,
     Running,
+    only,
     process_exists,
     start_client,
     vgpud_with_real_workers,
@@ -78,7 +79,7 @@ def test_a_killed_worker_ends_its_client(running):
 
 def test_a_killed_client_ends_its_worker(running):
     process = start_client(running)
-    [session] = running.status()["sessions"]
+    session = only(lambda: running.status()["sessions"])
     process.kill()
     wait_until(lambda: not process_exists(session["worker_pid"]))
     process.communicate()
@@ -118,7 +119,7 @@ def test_ctrl_c_is_vgpuds_alone(start):
         start_new_session=True,
     )
     assert program.stdout.readline() == "working\n"
-    [session] = own.status()["sessions"]
+    session = only(lambda: own.status()["sessions"])
     workers = [session["worker_pid"], *own.status()["spare_workers"]]
     os.killpg(own.process.pid, signal.SIGINT)
     assert own.process.wait(PATIENCE_S) == 0

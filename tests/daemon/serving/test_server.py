@@ -15,7 +15,7 @@ from vgpud.proto import ClientConnection, Hello, Refused
 from vgpud.proto.frame import MAGIC, encode_frame
 from vgpud.proto.packing import pack_map
 
-from tests.daemon.running import children, wait_until
+from tests.daemon.running import children, only, wait_until
 
 CAP = 64 * 1024
 
@@ -64,7 +64,7 @@ def test_discovery_and_attach(start):
         while len(got) < 100_000:
             got += sock.recv(65536)
         assert got == b"x" * 100_000
-        [session] = running.status()["sessions"]
+        session = only(lambda: running.status()["sessions"])
         assert session["session"] == attached.worker
         assert session["pid"] == os.getpid()
         assert session["worker_pid"] in children(running.process.pid)

@@ -18,7 +18,7 @@ from vgpud.cli.admin_client import AdminError
 from vgpud.cli.main import vgpu
 from vgpud.serving import service
 
-from tests.daemon.running import Running, process_exists, start_client, vgpud_with_real_workers, wait_until
+from tests.daemon.running import Running, only, process_exists, start_client, vgpud_with_real_workers, wait_until
 from tests.patience import PATIENCE_S
 from tests.shim.client import PRELUDE, PYTHON, environment
 
@@ -197,7 +197,7 @@ def test_what_the_installed_one_refuses_changes_nothing(real: Running) -> None:
     real.process.send_signal(signal.SIGUSR2)
     wait_until(lambda: real.log.count(" ready ") == 2)
     assert client.poll() is None
-    [session] = real.admin.get("sessions")["sessions"]
+    session = only(lambda: real.admin.get("sessions")["sessions"])
     real.admin.request("DELETE", "sessions", str(session["session"]))
     client.communicate(timeout=PATIENCE_S)
 
@@ -216,7 +216,7 @@ async def test_an_installed_one_that_hangs_is_not_waited_for(monkeypatch: pytest
 
 def test_a_stop_after_it_ends_everything(real: Running) -> None:
     client = start_client(real)
-    [session] = real.admin.get("sessions")["sessions"]
+    session = only(lambda: real.admin.get("sessions")["sessions"])
     restart(real)
     real.end()
     assert not process_exists(session["worker_pid"])

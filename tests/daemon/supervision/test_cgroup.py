@@ -12,7 +12,7 @@ import pytest
 from vgpud.supervision import cgroup as cgroup_module
 from vgpud.supervision.cgroup import CgroupError, Cgroups, nice_of
 
-from tests.daemon.running import start_client, vgpud_with_real_workers
+from tests.daemon.running import only, start_client, vgpud_with_real_workers
 
 
 class Tree:
@@ -112,7 +112,7 @@ def two_shares(tmp_path_factory: pytest.TempPathFactory):
 
 def test_a_workers_threads_have_its_weight(two_shares) -> None:
     client = start_client(two_shares)
-    [session] = two_shares.admin.get("sessions")["sessions"]
+    session = only(lambda: two_shares.admin.get("sessions")["sessions"])
     missing = two_shares.status()["isolation_missing"]
     pid = session["worker_pid"]
     if "control group" in missing:

@@ -19,12 +19,12 @@ from vgpud.cudaerror import CudaError
 from vgpud.metrics import Metrics
 from vgpud.supervision.supervisor import Supervisor
 
-from tests.daemon.running import children, process_exists, start_client, wait_until
+from tests.daemon.running import children, only, process_exists, start_client, wait_until
 from tests.patience import PATIENCE_S
 
 
 def worker_of(running) -> int:
-    [session] = running.status()["sessions"]
+    session = only(lambda: running.status()["sessions"])
     return session["worker_pid"]
 
 
@@ -232,7 +232,7 @@ def test_a_client_whose_worker_dies_before_it_answers_gets_another_one(start, tm
         attached = client.attach()
         client.detach().sendall(b"hello")
         assert client.detach().recv(5) == b"hello"
-        [session] = running.status()["sessions"]
+        session = only(lambda: running.status()["sessions"])
         assert session["session"] == attached.worker
         assert running.log.count("ended before it met its client") == count
         os.kill(session["worker_pid"], 0)

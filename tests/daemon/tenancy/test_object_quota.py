@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.daemon.running import Running, vgpud_with_real_workers, wait_until
+from tests.daemon.running import Running, only, vgpud_with_real_workers, wait_until
 from tests.shim.client import PRELUDE, environment, run
 
 LIMIT = 8
@@ -152,7 +152,7 @@ def test_sessions_of_a_tenant_are_counted_together_and_shown(running: Running) -
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
-        [session] = running.admin.get("sessions")["sessions"]
+        session = only(lambda: running.admin.get("sessions")["sessions"])
         assert session["quotas"]["events"] == {"used": 5, "limit": LIMIT}
         assert session["quotas"]["contexts"] == {"used": 1, "limit": LIMIT}
         assert session["quotas"]["streams"] == {"used": 0, "limit": LIMIT}

@@ -18,7 +18,7 @@ from vgpud.cli.client import Client, RefusedError
 from vgpud.endpoint import TcpEndpoint, UnixEndpoint
 from vgpud.proto.error import RemoteProtocolError
 
-from tests.daemon.running import ENVIRONMENT, Running, wait_until
+from tests.daemon.running import ENVIRONMENT, Running, only, wait_until
 from tests.patience import PATIENCE_S
 from tests.shim.client import run
 
@@ -87,7 +87,7 @@ def test_a_program_computes_over_tls(authority: Any, host: tuple[Running, int], 
         assert run(str(endpoint), program, VGPU_TOKEN=TOKEN) == "True\n"
         with Client(endpoint, token=TOKEN) as client:
             client.hello()
-            [session] = running.admin.get("sessions")["sessions"]
+            session = only(lambda: running.admin.get("sessions")["sessions"])
             assert (session["peer"], session["tenant"]) == ("host:127.0.0.1", "token:lab")
         with Client(endpoint) as client, pytest.raises(RefusedError, match="a valid token is needed"):
             client.hello()
