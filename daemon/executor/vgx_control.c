@@ -26,12 +26,12 @@ static size_t write_answer(uint8_t *to) {
     to[length++] = 0xc0;
     return length;
   }
-  to[length++] = 0xdc; /* an array, whose length has two bytes */
+  to[length++] = 0xdc; /* msgpack: array 16 */
   to[length++] = 0;
   to[length++] = (uint8_t)control.device_count;
   for (uint32_t i = 0; i < control.device_count; i++) {
     uint64_t nbytes = control.used(i);
-    to[length++] = 0xcf; /* a number of eight bytes */
+    to[length++] = 0xcf; /* uint 64, big-endian */
     for (int shift = 56; shift >= 0; shift -= 8)
       to[length++] = (uint8_t)(nbytes >> shift);
   }

@@ -33,10 +33,10 @@ class Turns(IntEnum):
     ROWS = 6
 
 
-_ROW_INSTRUCTIONS = 300  # of a kernel whose function runs several CTAs: what a call costs is little of a larger one
+_ROW_INSTRUCTIONS = 300  # at most, for Turns.ROWS: in larger kernels the cost of a call does not matter
 
-# Runs `count` CTAs of a row of the grid, from thread->cta on, unless the launch stops. A part of the function of one
-# warp: what all of them need, such as parameters, is loaded once.
+# Runs `count` CTAs that are neighbours in x, beginning with thread->cta, unless the launch stops. @warp is inlined, so
+# that LLVM hoists loads that are the same for all of them, such as parameters, out of the loops.
 _ROW = f"""define internal i32 @row(ptr %launch, ptr %thread, i32 %count, i32 %unused) noinline #0 {{
 entry:
   %stop.p = getelementptr i8, ptr %launch, i64 {abi.LAUNCH_STOP}

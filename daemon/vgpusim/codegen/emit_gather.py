@@ -61,13 +61,7 @@ def gather_offsets(e: Emitter, at: Value, nbits: int, mask: str | None) -> str:
         label = _enter(e, mask, first, n, lambda flags, first=first: part(first, flags))  # type: ignore[misc]
         if label:
             parts[-1] = e.v(f"phi {kind} [ {parts[-1]}, %{label} ], [ zeroinitializer, %{label}.before ]")
-    while len(parts) > 1:
-        both = ", ".join(f"i32 {k}" for k in range(2 * n))
-        kind = f"<{n} x i{nbits}>"
-        pairs = zip(parts[::2], parts[1::2], strict=True)
-        parts = [e.v(f"shufflevector {kind} {a}, {kind} {b}, <{2 * n} x i32> <{both}>") for a, b in pairs]
-        n *= 2
-    return parts[0]
+    return e.joined(parts, nbits, n)
 
 
 def scatter_offsets(e: Emitter, at: Value, text: str, nbits: int, mask: str | None) -> None:

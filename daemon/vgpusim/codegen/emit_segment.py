@@ -80,16 +80,11 @@ def load_tuples(e: Emitter, at: str, nbits: int, count: int) -> list[str]:
 
 def store_tuples(e: Emitter, at: str, parts: list[str], nbits: int) -> None:
     """The reverse of load_tuples."""
-    whole, lanes = parts, WARP  # halves are joined until one vector has all: first element of each lane, then second
-    while len(whole) > 1:
-        both = ", ".join(f"i32 {k}" for k in range(2 * lanes))
-        kind = f"<{lanes} x i{nbits}>"
-        pairs = zip(whole[::2], whole[1::2], strict=True)
-        whole = [e.v(f"shufflevector {kind} {a}, {kind} {b}, <{2 * lanes} x i32> <{both}>") for a, b in pairs]
-        lanes *= 2
-    kind, count = f"<{lanes} x i{nbits}>", len(parts)
+    whole, count = e.joined(parts, nbits, WARP), len(parts)  # the first element of each lane, then the second
+    lanes = WARP * count
+    kind = f"<{lanes} x i{nbits}>"
     order = ", ".join(f"i32 {index * WARP + lane}" for lane in range(WARP) for index in range(count))
-    row = e.v(f"shufflevector {kind} {whole[0]}, {kind} poison, <{lanes} x i32> <{order}>")
+    row = e.v(f"shufflevector {kind} {whole}, {kind} poison, <{lanes} x i32> <{order}>")
     e.e(f"store {kind} {row}, ptr {e.v(f'inttoptr i64 {at} to ptr')}, align {nbits // 8}")
 
 

@@ -58,7 +58,7 @@ def _neighbours(lines: _Lines, low: Sequence[Position], high: Sequence[Position]
     wanted = [(line, column + 2 * t) for line, column in starts for t in range(_QUAD)]
     if list(low) != wanted or list(high) != [(line, column + 1) for line, column in wanted]:
         return None
-    return _joined(lines.e, [lines.load("<4 x i32>", line, column) for line, column in starts], 4)
+    return lines.e.joined([lines.load("<4 x i32>", line, column) for line, column in starts], 32, 4)
 
 
 def _pairs(lines: _Lines, low: Sequence[Position], high: Sequence[Position]) -> str | None:
@@ -73,17 +73,6 @@ def _pairs(lines: _Lines, low: Sequence[Position], high: Sequence[Position]) -> 
         a, b = (lines.load("<8 x i16>", line + 2 * t + side, column) for side in range(2))
         both = e.v(f"shufflevector <8 x i16> {a}, <8 x i16> {b}, <16 x i32> <{order}>")
         parts.append(e.v(f"bitcast <16 x i16> {both} to <8 x i32>"))
-    whole = _joined(e, parts, 8)
+    whole = e.joined(parts, 32, 8)
     order = ", ".join(f"i32 {8 * t + g}" for g in range(_QUADS) for t in range(_QUAD))
     return e.v(f"shufflevector <{WARP} x i32> {whole}, <{WARP} x i32> poison, <{WARP} x i32> <{order}>")
-
-
-def _joined(e: Emitter, parts: Sequence[str], n: int) -> str:
-    """One vector of vectors of n i32."""
-    parts = list(parts)
-    while len(parts) > 1:
-        kind, both = f"<{n} x i32>", ", ".join(f"i32 {k}" for k in range(2 * n))
-        pairs = zip(parts[::2], parts[1::2], strict=True)
-        parts = [e.v(f"shufflevector {kind} {a}, {kind} {b}, <{2 * n} x i32> <{both}>") for a, b in pairs]
-        n *= 2
-    return parts[0]

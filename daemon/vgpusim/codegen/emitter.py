@@ -140,6 +140,16 @@ class Emitter:
             f"shufflevector <{WARP} x {kind}> {one}, <{WARP} x {kind}> poison, <{WARP} x i32> zeroinitializer"
         )
 
+    def joined(self, parts: Sequence[str], nbits: int, lanes: int) -> str:
+        """One vector of several of that many elements each, in order; their number is a power of two."""
+        parts = list(parts)
+        while len(parts) > 1:
+            kind, both = f"<{lanes} x i{nbits}>", ", ".join(f"i32 {k}" for k in range(2 * lanes))
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            parts = [self.v(f"shufflevector {kind} {a}, {kind} {b}, <{2 * lanes} x i32> <{both}>") for a, b in pairs]
+            lanes *= 2
+        return parts[0]
+
     def constants(self, nbits: int, values: Sequence[int]) -> str:
         """A constant vector of integers."""
         half = 1 << (nbits - 1)

@@ -114,7 +114,7 @@ struct vgx_sim_services {
    * launch begins again with the function, or ends with `message`. */
   void (*absent)(struct vgx_sim_services *, uint64_t pointer, const char *message, const uint32_t cta[3],
                  uint32_t thread);
-  uint64_t own_begin; /* from this address on is what a CTA has to itself: VGX_SIM_SLOTS_BEGIN */
+  uint64_t own_begin; /* VGX_SIM_SLOTS_BEGIN: shared, local and parameter memory lie above, all else below */
   uint32_t changed;   /* atomic: such a kernel has changed memory below it, or what others see besides memory */
 };
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .test_glue import run
 
-# Functions without parameters, which find what they work on in shared memory, as NCCL's do.
+# The functions that are called take no parameters: they read their arguments from shared memory, as NCCL's do.
 _SETUP = r"""
 import struct
 from vgpusim.ptx import module as ptx_module
