@@ -56,6 +56,8 @@ struct vgx_serve_options {
   const char *share;
   uint64_t quotas[...];
   uint64_t calls_per_s;
+  uint32_t denied;
+  void (*on_denied)(unsigned int count, const char *function);
 };
 struct vgw_ledger *vgx_ledger_map(int fd, uint32_t row);
 struct vgx_turns *vgx_turns_map(int fd);

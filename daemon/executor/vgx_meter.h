@@ -10,6 +10,7 @@
 #define VGX_METER_OPS 1024u
 #define VGX_METER_BUCKETS 24u
 #define VGX_METER_QUOTAS 16u
+#define VGX_METER_GROUPS 8u
 
 struct vgx_meter_op {
   atomic_ullong count, nbytes;            /* calls; their records and replies */
@@ -21,7 +22,7 @@ struct vgx_meter {
   atomic_ullong faults, cpu_ns; /* kernels that ended the context; the worker's processor time, once it has ended */
   atomic_ullong devices;        /* a bit for each device on which the session has made a context */
   atomic_ullong held_ns;        /* time that calls waited because of the limit per second */
-  uint64_t zero[4];
+  atomic_uint denied[VGX_METER_GROUPS]; /* calls that were denied, by enum vgw_group */
   atomic_ullong
       refused[VGX_METER_QUOTAS]; /* calls that would have been over a limit, by enum vgw_quota; 0: host memory */
   struct vgx_meter_op ops[VGX_METER_OPS]; /* by opcode */

@@ -36,6 +36,9 @@ struct vgx_serve_options {
   const char *share;                /* the name of the tenant's share; NULL: it has none */
   uint64_t quotas[VGW_QUOTA_COUNT]; /* of the tenant's sessions together, by enum vgw_quota; 0: no limit */
   uint64_t calls_per_s;             /* likewise */
+  uint32_t denied;                  /* a bit for each enum vgw_group that the share is denied */
+  /* Some calls of this function have been denied: the 1st, 10th and so on of the session; any thread. May be NULL. */
+  void (*on_denied)(unsigned count, const char *function);
 };
 
 enum vgx_reason {

@@ -99,6 +99,7 @@ struct vgx_session {
   atomic_llong calls_left;              /* until the next look at the clock; without a limit not used */
   pthread_mutex_t pace_lock;            /* the thread that is held back holds it */
   uint64_t paced_until_ns;              /* when the next calls are due; under pace_lock */
+  atomic_uint denied[VGW_OP_COUNT];     /* calls that were denied, by opcode */
   atomic_uint quotas_told;              /* a bit for each quota of which the client has been told that it is reached */
   uint64_t host_nbytes;                 /* of the client's memory that are mapped here; under table_lock */
   struct vgx_sampled *sampled;          /* textures and surfaces; under table_lock */

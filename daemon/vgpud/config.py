@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 
-from ._gen.api import OBJECT_QUOTAS
+from ._gen.api import GROUPS, OBJECT_QUOTAS
 from .config_location import locate, syntax_error_line
 from .devices import selection
 from .devices.inventory import InventoryError, load_inventory
@@ -94,6 +94,14 @@ class ShareConfig(_Model):
     compile_s: float | None = Field(default=None, gt=0, le=1e6)  # processor time of compiling for open sessions
     host_memory_mib: int | None = Field(default=None, ge=1, le=1 << 30)  # in place of limits.host_memory_mib
     calls_per_s: int | None = Field(default=None, ge=1, le=1_000_000_000)  # calls above this rate are delayed
+    deny: list[str] = []  # groups of functions that a tenant's programs may not call (protocol/gen/dsl.py)
+
+    @field_validator("deny")
+    @classmethod
+    def _are_groups(cls, value: list[str]) -> list[str]:
+        if unknown := [name for name in value if name not in GROUPS]:
+            raise ValueError(f"there is no group {unknown[0]!r} of functions; there are: {', '.join(GROUPS)}")
+        return value
 
     @property
     def quotas(self) -> dict[str, int]:
@@ -200,6 +208,12 @@ class LogConfig(_Model):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "human", "journal", "json"] = "auto"
     lines_per_session_s: float = Field(default=5.0, gt=0, le=1_000_000)
+    audit: str | None = Field(default=None, pattern="^/")  # file for the audit log, beside vgpud's own log
+
+    @property
+    def audit_path(self) -> Path | None:
+        """`audit` as a path."""
+        return None if self.audit is None else Path(self.audit)
 
 
 class VmConfig(_Model):

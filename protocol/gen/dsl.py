@@ -27,6 +27,21 @@ QUOTAS = (
     "contexts", "streams", "events", "modules", "graphs", "arrays", "pools", "image_nbytes", "compile_ns",
 )  # fmt: skip
 
+# Groups of functions that a share can be denied, in an operator's words. An entry names its group (fn's `group`):
+# functions that obtain or begin something; what releases or ends it has none, and is never denied.
+GROUPS = {
+    "ipc": "memory and events shared with other processes: cuIpcGet*, cuIpcOpen*",
+    "export": "physical memory and pools as descriptors: cuMemExport*, cuMemImport*, cuMemPoolExport*, "
+    "cuMemPoolImport*, cuImportExternalMemory",
+    "register": "the program's own memory mapped for the device: cuMemHostRegister with DEVICEMAP",
+    "vmm": "virtual memory management: cuMemCreate, cuMemAddressReserve, cuMemMap, cuMemSetAccess",
+    "peer": "kernels that access another device's memory: cuCtxEnablePeerAccess, cuMemPoolSetAccess",
+    "graphs": "CUDA graphs: cuGraphCreate, cuStreamBeginCapture*",
+    "memops": "streams that wait for words of memory or write them: cuStreamWaitValue*, cuStreamWriteValue*, "
+    "cuStreamBatchMemOp",
+    "profiling": "what the device does when, for profilers: CUPTI's activities",
+}
+
 CONTEXT = Kind("CONTEXT", 1, "CUcontext", "vgs_context", wrong="CUDA_ERROR_INVALID_CONTEXT", quota="contexts")
 STREAM = Kind("STREAM", 2, "CUstream", "vgs_stream", "CONTEXT", quota="streams")
 EVENT = Kind("EVENT", 3, "CUevent", "vgs_event", "CONTEXT", quota="events")
@@ -273,6 +288,7 @@ def fn(
     simulator: bool = True,
     since: int = 0,
     aliases: list[str] | None = None,
+    group: str = "",
 ) -> None:
     """Register one function.
 
@@ -339,9 +355,12 @@ def fn(
         since=since,
         exported=cuda,
         aliases=aliases or [],
+        group=group,
         module=_module,
     )
     entry.check()
+    if group and (group not in GROUPS or not travels):
+        raise SpecError(f"{name}: its group is one of GROUPS, and a call of a group travels")
     functions.append(entry)
     for form in entry.forms:
         in_stream = entry.stream_param()

@@ -347,6 +347,10 @@ def dispatch(f: Function) -> str:
     if f.descriptor:
         lines.append("  int fd = vgx_pop_fd(s);")
         lines.append(_guard("fd < 0", f"{f.name} without a descriptor"))
+    if f.group:
+        group = f"VGW_GROUP_{f.group.upper()}"
+        denial = f"{'close(fd); ' if f.descriptor else ''}return vgx_deny(s, VGW_OP_{f.name}, {group});"
+        lines.append(f"  if (VGX_GUARD(vgx_is_denied(s, {group}))) {{ {denial} }}")
     lines += _part_place(f) + _name_objects(f) + _conditions(f)
     if f.host_custom:
         lines += [line for p in f.sent if p.role is Role.HANDLES_IN for line in _look_up_array(p)]

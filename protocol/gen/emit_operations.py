@@ -16,6 +16,7 @@ WORKER_HEADERS = (
     "vgx_ipc.h",
     "vgx_launch.h",
     "vgx_memory.h",
+    "vgx_policy.h",
     "vgx_quota.h",
     "vgx_resource.h",
     "vgx_sampled.h",
@@ -53,6 +54,11 @@ def emit_dispatch(api: Api) -> str:
     out += [dispatch(f) + "\n" for f in api.travelling()]
     out.append("const uint8_t vgx_quota_of_kind[VGW_KIND_COUNT] = {\n")
     out += [f"    [VGW_KIND_{k.name}] = VGW_QUOTA_{k.quota.upper()},\n" for k in api.kinds if k.quota]
+    out.append("};\n\n")
+    out.append("const char *const vgx_group_names[VGW_GROUP_COUNT] = {\n")
+    out += [f'    [VGW_GROUP_{name.upper()}] = "{name}",\n' for name in api.groups]
+    out.append("};\n\nconst char *const vgx_group_words[VGW_GROUP_COUNT] = {\n")
+    out += [f'    [VGW_GROUP_{name.upper()}] = "{words}",\n' for name, words in api.groups.items()]
     out.append("};\n\n")
     out.append("VGX_OPERATIONS struct vgx_operation vgx_operations[VGW_OP_COUNT] = {\n")
     for f in api.travelling():

@@ -113,4 +113,7 @@ def emit(api: Api) -> str:
     out.append("}\n\n# By the numbers of enum vgw_quota, from 1.\n")
     out.append(f"QUOTAS: tuple[str, ...] = {api.quotas!r}\n")
     out.append(f"OBJECT_QUOTAS: frozenset[str] = frozenset({sorted({k.quota for k in api.kinds} - {''})!r})\n")
+    named = {group: tuple(f.name for f in api.travelling() if f.group == group) for group in api.groups}
+    out.append("\n# What a share can be denied, by the numbers of enum vgw_group: the functions of each group.\n")
+    out.append(f"GROUPS: dict[str, tuple[str, ...]] = {named!r}\n")
     return "".join(out)

@@ -31,6 +31,7 @@ class Api:
     host_functions: list[Function]
     kinds: tuple[Kind, ...]
     quotas: tuple[str, ...]
+    groups: dict[str, str]  # what can be denied, and in words
     exports: list[str]  # every name the library exports, sorted
     own_exports: list[str]  # names that no driver exports
     procs: list[ProcEntry]
@@ -78,6 +79,7 @@ def load(write_lock: bool = False) -> Api:
         list(dsl.host_functions),
         dsl.KINDS,
         dsl.QUOTAS,
+        dict(dsl.GROUPS),
         sorted(set((ROOT / "data/libcuda-580-exports.txt").read_text().split()) | _named(functions) | _proc_symbols()),
         sorted(dsl.own_exports),
         _procs(),

@@ -188,6 +188,7 @@ class Function:
     since: int = 0  # first driver version that has it; 0: from the data, or always
     exported: bool = True
     aliases: list[str] = field(default_factory=list)
+    group: str = ""  # of dsl.GROUPS: the worker refuses the call in a session whose share is denied that group
     module: str = ""
     opcode: int = 0  # from ids.lock; 0: does not travel
 

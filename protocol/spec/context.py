@@ -221,6 +221,7 @@ fn(
     WAITING,
     guest="custom",
     doc="Address another device's memory.",
+    group="peer",
 )
 fn(
     "cuCtxDisablePeerAccess",

@@ -32,6 +32,7 @@ fn(
     WAITING,
     guest="custom",
     doc="Record a stream's work into a graph from here on; the mode's rules are kept in the client.",
+    group="graphs",
 )
 fn(
     "cuStreamEndCapture",
@@ -46,6 +47,7 @@ fn(
     WAITING,
     need=INIT,
     doc="Empty graph.",
+    group="graphs",
 )
 fn(
     "cuGraphDestroy",

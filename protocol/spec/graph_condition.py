@@ -92,6 +92,7 @@ fn(
     doc="Operations on words of memory as one node.",
     client_before=NUMBER,
     checks=CHECKS,
+    group="memops",
 )
 fn(
     "cuGraphBatchMemOpNodeGetParams",

@@ -261,6 +261,7 @@ fn(
     [handle("hStream", STREAM), out_handle("graph", GRAPH)],
     WAITING,
     doc="Record a stream's work into a new graph, whose handle the client has from the beginning.",
+    group="graphs",
 )
 fn(
     "vgpuCaptureEnd",
@@ -302,6 +303,7 @@ fn(
     client_after="result = vgs_graph_capture_begin(hStream_object, hGraph_object, mode, false)",
     given=["hStream", "hGraph", "dependencies", "NULL", "numDependencies", "2 /* relaxed, as in graph.py */"],
     doc="Record a stream's work into a graph that there is.",
+    group="graphs",
 )
 fn(
     "cuStreamUpdateCaptureDependencies",

@@ -34,6 +34,7 @@ fn(
     host="custom",
     wire=[struct_out("handle", MEMORY), val("dptr", DEVICEPTR)],
     doc="A handle by which another client of the tenant opens the allocation around an address.",
+    group="ipc",
 )
 fn(
     "cuIpcOpenMemHandle_v2",
@@ -45,6 +46,7 @@ fn(
     wire=[out("base", DEVICEPTR), out("nbytes", SIZE), struct_in("handle", MEMORY), val("flags", U32)],
     aliases=["cuIpcOpenMemHandle"],
     doc="Map another client's allocation; again, if it is mapped already.",
+    group="ipc",
 )
 fn(
     "cuIpcCloseMemHandle",
@@ -62,6 +64,7 @@ fn(
     host="custom",
     backend=False,
     doc="A handle by which another client of the tenant opens an interprocess event.",
+    group="ipc",
 )
 fn(
     "cuIpcOpenEventHandle",
@@ -70,6 +73,7 @@ fn(
     host="custom",
     backend=False,
     doc="Another client's interprocess event.",
+    group="ipc",
 )
 
 # An interprocess event is the executor's: a page that both workers map (vgx_ipc_event.c). Each call waits for its

@@ -188,6 +188,7 @@ fn(
     channel=SOCKET,
     descriptor=True,
     doc="As vgpuHostMap, of a file of the program's own in memory, which need not be sealed.",
+    group="register",
 )
 fn(
     "vgpuHostMapAt",

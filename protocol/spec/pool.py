@@ -135,6 +135,7 @@ fn(
     need=INIT,
     refuses={"vgs_access_is_foreign(map, count)": INVALID_VALUE},
     doc="Which devices may use a pool's memory.",
+    group="peer",
 )
 fn(
     "cuMemPoolGetAccess",
@@ -157,6 +158,7 @@ fn(
     host="custom",
     wire=[struct_out("token", NAMED), POOL],
     doc="A descriptor by which another client of the tenant gets a pool; other types are NOT_SUPPORTED.",
+    group="export",
 )
 fn(
     "cuMemPoolImportFromShareableHandle",
@@ -168,6 +170,7 @@ fn(
     host="custom",
     wire=[out_handle("pool", MEMPOOL), struct_in("token", NAMED)],
     doc="Another client's pool, for its allocations: it gives no memory of its own.",
+    group="export",
 )
 fn(
     "cuMemPoolExportPointer",
@@ -176,6 +179,7 @@ fn(
     backend=False,
     host="custom",
     doc="What names an allocation of a shared pool to another client that has the pool.",
+    group="export",
 )
 fn(
     "cuMemPoolImportPointer",
@@ -186,6 +190,7 @@ fn(
     wire=[IMPORTED, out("nbytes", SIZE), POOL, struct_in("shareData", NAMED)],
     refuses={"!pool_object->imported": INVALID_VALUE},
     doc="An allocation of another client's pool.",
+    group="export",
 )
 # As of 13.0 a pool's place is a location, and there may be several kinds of memory.
 PLACE = [ptr("location", "CUmemLocation *"), val("type", I32)]

@@ -100,6 +100,7 @@ fn(
     need=INIT,
     channel=SOCKET,
     doc="Measure what correlated requests have the device do: bits VGW_MEASURE_*, asked for and answered.",
+    group="profiling",
 )
 fn("vgpuActivityStop", [], WAITING, need=INIT, channel=SOCKET, doc="Measure no longer; what was can be taken.")
 fn(

@@ -35,6 +35,7 @@ for bits, scalar in ((32, U32), (64, U64)):
             refuses={f"!vgs_word_address(addr, {nbytes})": INVALID_VALUE},
             aliases=[f"cuStream{verb}Value{bits}"],
             doc=what,
+            group="memops",
         )
 fn(
     "cuStreamBatchMemOp_v2",
@@ -48,6 +49,7 @@ fn(
     refuses={"!vgs_words_are_known(paramArray, count)": INVALID_VALUE},
     aliases=["cuStreamBatchMemOp"],
     doc="Several such operations, in order.",
+    group="memops",
 )
 ATTRIBUTE = [handle("hStream", STREAM), val("attr", I32)]
 fn(

@@ -44,6 +44,7 @@ fn(
     WAITING,
     need=INIT,
     doc="Reserve an address range.",
+    group="vmm",
 )
 fn(
     "cuMemAddressFree",
@@ -64,6 +65,7 @@ fn(
     need=INIT,
     refuses={"vgs_allocation_check(prop)": "vgs_allocation_check(prop)"},
     doc="Allocate physical memory.",
+    group="vmm",
 )
 fn(
     "cuMemRelease",
@@ -86,6 +88,7 @@ fn(
     host="custom",
     wire=[struct_out("token", SHARED), handle("handle", ALLOCATION)],
     doc="A descriptor by which another client of the tenant gets physical memory; other types are NOT_SUPPORTED.",
+    group="export",
 )
 fn(
     "cuMemImportFromShareableHandle",
@@ -97,6 +100,7 @@ fn(
     host="custom",
     wire=[out_handle("handle", ALLOCATION), struct_out("prop", "CUmemAllocationProp"), struct_in("token", SHARED)],
     doc="Physical memory of another client of the tenant.",
+    group="export",
 )
 fn(
     "cuMemMap",
@@ -112,6 +116,7 @@ fn(
     refuses={"!vgs_allocation_has_handle(handle_object)": INVALID_VALUE},
     client_after="result = vgs_mapping_add(handle_object, ptr, size)",
     doc="Map physical memory into a reserved range.",
+    group="vmm",
 )
 fn(
     "cuMemUnmap",
@@ -134,6 +139,7 @@ fn(
     need=INIT,
     refuses={"vgs_access_is_foreign(desc, count)": NOT_SUPPORTED},
     doc="Say which devices may use a mapped range.",
+    group="vmm",
 )
 fn(
     "cuMemGetAccess",

@@ -158,3 +158,12 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "big.toml").write_bytes(b"#" * (1024 * 1024 + 1))
     with pytest.raises(ConfigError, match="larger than"):
         load_config(tmp_path / "big.toml")
+
+
+def test_a_denied_group_must_exist():
+    error = error_of("[[shares]]\nname = 'a'\ndeny = ['ipc',\n  'ipcs']\n")
+    assert error.startswith("f.toml:3: shares.0.deny: there is no group 'ipcs' of functions; there are: ipc, export")
+
+
+def test_the_audit_log_has_an_absolute_path():
+    assert error_of("[log]\naudit = 'audit.jsonl'\n").startswith("f.toml:2: log.audit: ")

@@ -21,6 +21,7 @@ HERE = Path(__file__).parent
 LIVE, GONE, NEVER, ELSEWHERE, TAKEN = 1, 2, 60000, 4, 5
 HUGE = [1 << 22, 1 << 22 | LIVE, (1 << 32) - 1]  # an id has 22 bits
 VIOLATION, INVALID_VALUE, INVALID_CONTEXT, INVALID_HANDLE, NOT_FOUND, NOT_SUPPORTED = -1, 1, 201, 400, 500, 801
+NOT_PERMITTED = 800
 WIDTHS = {"uint64_t": 8, "uint32_t": 4, "int32_t": 4, "float": 4}
 TEXT_NBYTES = 4096  # vgx_session.h
 
@@ -32,6 +33,7 @@ EXECUTOR = (
     "vgx_handle.c",
     "vgx_handle_end.c",
     "vgx_quota.c",
+    "vgx_policy.c",
     "vgx_gate.c",
     "vgx_turn.c",
 )
@@ -112,6 +114,7 @@ class Case:
     expected: tuple[int, ...] = (0,)
     offered: bool = True
     descriptor: bool = True
+    denied: bool = False  # the session is denied all groups of functions
     member: str = ""  # the backend's function to which `offered` applies
     reaches: bool | None = None  # whether a stub is called; None: if 0 is expected
     lives: tuple[str, int] | None = None  # a kind and an id that must have an object afterwards
@@ -136,9 +139,11 @@ class Case:
         lib, name = dispatcher.lib, self.record.name
         lib.vgt_descriptors(1 if self.descriptor else 0)
         lib.vgt_offer(self.member.encode(), self.offered)
+        lib.vgt_deny_all(self.denied)
         data = self.encode()
         result = lib.vgt_execute(data, len(data))
         lib.vgt_offer(self.member.encode(), 1)
+        lib.vgt_deny_all(False)
         reached = lib.vgt_reached().decode()
         if result not in self.expected:
             return f"{name}, {self.what}: {result} ({lib.vgt_violation().decode()}), not {self.expected}"
@@ -229,9 +234,13 @@ def cases(record: Record, api: Api, dispatcher: Dispatcher) -> Iterator[Case]:
         return Case(record, what, **given, **rest)
 
     function = next(f for f in api.functions if f.name == record.name)
+
+    def made(each: Case) -> tuple[str, int] | None:
+        """The kind and the id of the new object."""
+        return next(((k, each.fields[n]) for n, (m, k) in record.meanings.items() if m == "creates"), None)
+
     right = case("all right")
-    made = next(((k, right.fields[n]) for n, (m, k) in record.meanings.items() if m == "creates"), None)
-    right.lives = made
+    right.lives = made(right)
     yield right
     if record.request:
         lengths = {name: 0 for name, (meaning, _) in record.meanings.items() if meaning == "length"}
@@ -242,6 +251,9 @@ def cases(record: Record, api: Api, dispatcher: Dispatcher) -> Iterator[Case]:
         yield case("a context that was never made", context=NEVER, expected=(VIOLATION,))
     if function.member:
         yield case("not offered", member=function.member, offered=False, expected=(NOT_SUPPORTED,))
+    denied = case("with all groups denied", denied=True, expected=(NOT_PERMITTED,) if function.group else (0,))
+    denied.lives = None if function.group else made(denied)
+    yield denied
     if function.descriptor:
         yield case("without its descriptor", descriptor=False, expected=(VIOLATION,))
     for fields, expected, reaches in conditions.WRONG.get(record.name, []):

@@ -238,6 +238,9 @@ static void answer(struct executor_thread *t, const struct vgw_header *reply, co
 
 static struct vgx_serve_options options = {.backend = &vgt_backend};
 
+/* Deny the session all groups of functions, or none. */
+void vgt_deny_all(int denied) { options.denied = denied ? UINT32_MAX : 0; }
+
 void vgt_begin(void) {
   memset(&session, 0, sizeof session);
   session.backend = &vgt_backend;

@@ -20,6 +20,7 @@ from .http import HttpError, Request, Response
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from vgpud.audit import Audit
     from vgpud.config import Config
     from vgpud.devices.inventory import Inventory
     from vgpud.metrics import Metrics
@@ -37,6 +38,7 @@ _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 class Daemon(Protocol):
     """What the interface needs of the running vgpud."""
 
+    audit: Audit
     config: Config
     server: Server
     metrics: Metrics
@@ -55,11 +57,12 @@ class Daemon(Protocol):
 
 
 class AdminApi:
-    """Answers requests. Every administrative action is logged."""
+    """Answers requests. Every administrative action is in the audit log, with the user (`by`) who ordered it."""
 
     def __init__(self, daemon: Daemon, inventory: Inventory) -> None:
         self._daemon = daemon
         self._inventory = inventory
+        self._audit = daemon.audit
         self._log = get_logger()
 
     async def answer(self, request: Request) -> Response:
@@ -77,29 +80,30 @@ class AdminApi:
         return await handler()
 
     def _routes(self, request: Request, path: tuple[str, ...]) -> dict[str, Callable[[], Awaitable[Response]]]:
+        by = request.by
         match path:
             case ("status",):
                 return {"GET": self._status}
             case ("sessions",):
                 return {"GET": self._sessions}
             case ("sessions", number):
-                return {"GET": lambda: self._show(number), "DELETE": lambda: self._kill(number)}
+                return {"GET": lambda: self._show(number), "DELETE": lambda: self._kill(number, by)}
             case ("tokens",):
-                return {"GET": self._tokens_listed, "POST": lambda: self._issue(request.document())}
+                return {"GET": self._tokens_listed, "POST": lambda: self._issue(request.document(), by)}
             case ("tokens", name):
-                return {"DELETE": lambda: self._revoke(name)}
+                return {"DELETE": lambda: self._revoke(name, by)}
             case ("shares",):
                 return {"GET": self._shares}
             case ("quarantine",):
                 return {"GET": self._quarantined}
             case ("quarantine", tenant):
-                return {"PUT": lambda: self._quarantine(tenant), "DELETE": lambda: self._release(tenant)}
+                return {"PUT": lambda: self._quarantine(tenant, by), "DELETE": lambda: self._release(tenant, by)}
             case ("devices",):
                 return {"GET": self._devices}
             case ("devices", number, "service"):
-                return {"PUT": lambda: self._restore(number), "DELETE": lambda: self._withdraw(number, request)}
+                return {"PUT": lambda: self._restore(number, by), "DELETE": lambda: self._withdraw(number, request)}
             case ("restart",):
-                return {"POST": self._restart}
+                return {"POST": lambda: self._restart(by)}
             case ("watch",):
                 return {"GET": self._watch}
         return {}
@@ -141,7 +145,9 @@ class AdminApi:
         tenants = _tenants(usages, sessions)
         refused = {tenant: usage.refused for tenant, usage in usages.items()}
         turns = {key: ns / 1e9 for key, ns in self._daemon.server.turns.used_ns().items()}
-        page = Page(self._daemon.status()["metrics"], devices, sessions, meters.functions(), tenants, refused, turns)
+        denied = {tenant: usage.denied for tenant, usage in usages.items()}
+        metrics = self._daemon.status()["metrics"]
+        page = Page(metrics, devices, sessions, meters.functions(), tenants, refused, turns, denied)
         return Response(text=page.text(), content_type=CONTENT_TYPE_LATEST)
 
     async def _watch(self) -> Response:
@@ -191,16 +197,18 @@ class AdminApi:
                 return session
         raise HttpError(404, f"there is no session {number}")
 
-    async def _kill(self, number: str) -> Response:
+    async def _kill(self, number: str, by: str) -> Response:
         session = self._session(number)
-        self._log.warning("session ended by the administrator", session=session.number, tenant=session.tenant)
+        self._audit.warning(
+            "session ended by the administrator", by=by, session=session.number, tenant=session.tenant_name
+        )
         self._daemon.server.end_session(session)
         return Response(document={"ended": [session.number]})
 
     async def _tokens_listed(self) -> Response:
         return Response(document={"tokens": [token.summary() for token in self._tokens]})
 
-    async def _issue(self, order: dict[str, Any]) -> Response:
+    async def _issue(self, order: dict[str, Any], by: str) -> Response:
         if unknown := set(order) - {"name", "share", "lifetime_s"}:
             raise HttpError(400, f"unknown keys: {', '.join(sorted(unknown))}")
         name, share, lifetime_s = order.get("name"), order.get("share"), order.get("lifetime_s")
@@ -222,10 +230,10 @@ class AdminApi:
         except OSError as error:
             self._tokens.revoke(name)
             raise HttpError(500, f"not issued, as it cannot be kept: {error}") from error
-        self._log.info("token issued", token=name, share=share, lifetime_s=lifetime_s)
+        self._audit.info("token issued", by=by, token=name, share=share, lifetime_s=lifetime_s)
         return Response(201, {"name": name, "value": value, "share": share, "lifetime_s": lifetime_s})
 
-    async def _revoke(self, name: str) -> Response:
+    async def _revoke(self, name: str, by: str) -> Response:
         try:
             self._tokens.revoke(name)
         except TokenError as error:
@@ -233,26 +241,26 @@ class AdminApi:
         except KeyError:
             raise HttpError(404, f"there is no issued token called {name!r}") from None
         ended = self._end_all(lambda session: session.token_name == name)
-        self._log.warning("token revoked", token=name, sessions_ended=ended)
+        self._audit.warning("token revoked", by=by, token=name, sessions_ended=ended)
         self._save()
         return Response(document={"ended": ended})
 
     async def _quarantined(self) -> Response:
         return Response(document={"tenants": sorted(self._daemon.server.quarantined)})
 
-    async def _quarantine(self, tenant: str) -> Response:
+    async def _quarantine(self, tenant: str, by: str) -> Response:
         """Refuse the tenant's clients from now on, and end its sessions."""
         self._daemon.server.quarantined.add(tenant)
         ended = self._end_all(lambda session: session.tenant_name == tenant)
-        self._log.warning("tenant quarantined", tenant=tenant, sessions_ended=ended)
+        self._audit.warning("tenant quarantined", by=by, tenant=tenant, sessions_ended=ended)
         self._save()
         return Response(document={"ended": ended})
 
-    async def _release(self, tenant: str) -> Response:
+    async def _release(self, tenant: str, by: str) -> Response:
         if tenant not in self._daemon.server.quarantined:
             raise HttpError(404, f"{tenant!r} is not in quarantine")
         self._daemon.server.quarantined.discard(tenant)
-        self._log.info("tenant released", tenant=tenant)
+        self._audit.info("tenant released", by=by, tenant=tenant)
         self._save()
         return Response(document={})
 
@@ -272,20 +280,24 @@ class AdminApi:
         why = request.document().get("why", "withdrawn by the administrator")
         if not isinstance(why, str) or not 0 < len(why) <= 200 or not why.isprintable():
             raise HttpError(400, "why: a text of 1 to 200 printable characters is needed")
-        bit, server = 1 << self._device(number), self._daemon.server
+        by, bit, server = request.by, 1 << self._device(number), self._daemon.server
         ended = [each.number for each in server.sessions if server.meters.devices(each.number) & bit]
+        self._audit.warning("device withdrawn", by=by, device=int(number), why=why, sessions_ended=ended)
         server.presence.withdraw(int(number), why)
         return Response(document={"ended": ended})
 
-    async def _restore(self, number: str) -> Response:
-        self._daemon.server.presence.restore(self._device(number))
+    async def _restore(self, number: str, by: str) -> Response:
+        device = self._device(number)
+        self._audit.info("device restored", by=by, device=device)
+        self._daemon.server.presence.restore(device)
         return Response(document={})
 
-    async def _restart(self) -> Response:
+    async def _restart(self, by: str) -> Response:
         """Replace this vgpud by the installed program, which continues every session."""
         generation = self._daemon.status()["generation"]
         if (why := await self._daemon.check_restart()) is not None:
             raise HttpError(409, f"not restarted, as the installed vgpud refuses: {why}")
+        self._audit.info("restart ordered", by=by, generation=generation)
         # In the next iteration of the event loop, so that the answer is written before the restart.
         asyncio.get_running_loop().call_soon(self._daemon.request_restart)
         return Response(202, {"generation": generation})

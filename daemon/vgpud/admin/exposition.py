@@ -89,7 +89,8 @@ class Page:
 
     `snapshot`: of vgpud.metrics. `devices`: for each {uuid, name, memory_nbytes, used_nbytes (simulated only),
     in_service, gauges (of DCGM_GAUGES and DCGM_COUNTERS)}. `sessions`: what `GET /v1/sessions` lists. `functions`: by
-    name. `tenants`: by tenant, the values of _OF_TENANT. `refused`: by tenant, the calls refused under each quota.
+    name. `tenants`: by tenant, the values of _OF_TENANT. `refused`: by tenant, the calls refused under each quota;
+    `denied`: those of each group of functions that its share denies.
     `turns`: by tenant and device, for how many seconds its sessions had the turn.
     """
 
@@ -100,6 +101,7 @@ class Page:
     tenants: dict[str, dict[str, float]]
     refused: dict[str, dict[str, int]] = field(default_factory=dict)
     turns: dict[tuple[str, int], float] = field(default_factory=dict)
+    denied: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def text(self) -> bytes:
         """In Prometheus' format."""
@@ -186,7 +188,11 @@ class Page:
         turns = CounterMetricFamily("vgpu_tenant_turn_seconds", text, labels=["tenant", "gpu"])
         for (tenant, device), seconds in sorted(self.turns.items()):
             turns.add_metric([tenant, str(device)], seconds)
-        return [*families.values(), memory, turns, *self._of_quotas()]
+        denied = CounterMetricFamily("vgpu_tenant_denied_calls", "calls its share denies", labels=["tenant", "group"])
+        for tenant, counts in sorted(self.denied.items()):
+            for group, count in counts.items():
+                denied.add_metric([tenant, group], count)
+        return [*families.values(), memory, turns, denied, *self._of_quotas()]
 
     def _of_quotas(self) -> Iterable[Metric]:
         labels = ["tenant", "quota"]

@@ -40,6 +40,7 @@ class Request:
     path: tuple[str, ...]
     query: dict[str, str]
     body: bytes
+    by: str = ""  # who made it, for the audit log
 
     def document(self) -> dict[str, Any]:
         """The body as a JSON object; no body is an empty one. Raises HttpError."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vgpud.log import get_logger
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from vgpud.serving.listener import Listener
+    from vgpud.tenancy.peer import Peer
 
 _CONNECTIONS = 64
 
@@ -47,10 +49,12 @@ class AdminServer:
         task = asyncio.current_task()
         assert task is not None
         try:
-            if not self._may_use(writer) or len(self._connections) >= _CONNECTIONS:
+            peer = self._identify(writer)
+            if peer is None or len(self._connections) >= _CONNECTIONS:
                 return
             self._connections.add(task)
-            await serve(reader, writer, self._handle)
+            by = f"{peer.key} pid {peer.pid}"
+            await serve(reader, writer, lambda request: self._handle(replace(request, by=by)))
         except (OSError, TimeoutError, asyncio.CancelledError):
             pass  # the client left, or vgpud ends
         finally:
@@ -58,11 +62,13 @@ class AdminServer:
             writer.close()
 
     @staticmethod
-    def _may_use(writer: asyncio.StreamWriter) -> bool:
-        """The file's mode already restricts access; this check also holds if the mode was changed."""
+    def _identify(writer: asyncio.StreamWriter) -> Peer | None:
+        """The peer; None if it may not use this socket. The file's mode already restricts access; this check also
+        holds if the mode was changed.
+        """
         with socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as sock:
-            uid = identify(sock, None).uid
-        if uid in (0, os.geteuid()):
-            return True
-        get_logger().warning("admin refused", uid=uid)
-        return False
+            peer = identify(sock, None)
+        if peer.uid in (0, os.geteuid()):
+            return peer
+        get_logger().warning("admin refused", uid=peer.uid)
+        return None

@@ -8,9 +8,11 @@ import os
 import socket
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vgpud._gen.api import GROUPS
 from vgpud.devices.ledger import Ledger
 from vgpud.devices.pci_address import relocate
 from vgpud.devices.selection import only
@@ -27,6 +29,7 @@ from vgpud.vm.region import Range
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from vgpud.audit import Audit
     from vgpud.config import Config
     from vgpud.devices.inventory import Inventory
     from vgpud.services.desk import Desk
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from .succession import Incoming, Outgoing
 
 
+_GROUP_OF = {function: group for group, functions in GROUPS.items() for function in functions}
 _TRIES = 3  # workers that a session is assigned to before it is given up
 
 
@@ -102,6 +106,7 @@ class Handover:
         ipc: IpcService,
         placement: Placement,
         folders: CacheFolders,
+        audit: Audit,
     ) -> None:
         self._inventory = inventory
         self._supervisor = supervisor
@@ -109,6 +114,7 @@ class Handover:
         self._ipc = ipc
         self._placement = placement
         self._folders = folders
+        self._audit = audit
         self._ledger = Ledger()
         self.turns = Turns()
         self.meters = Meters()
@@ -160,6 +166,7 @@ class Handover:
             assignment["desks"] = list(desks)
             lent.append(self.meters.begin(session.number, session.tenant_name))
             kept.callback(self.meters.end, session.number)
+            kept.callback(self._sum_denied, session)
             assignment["desks"].append("meter")
             if (row := self._ledger.take(session.tenant_name)) is not None:
                 kept.callback(self._ledger.give_back, row)
@@ -233,6 +240,7 @@ class Handover:
         assignment = request.assignment | {"desks": [*request.assignment["desks"]]}
         with ExitStack() as sent, ExitStack() as failed:
             failed.callback(worker.terminate)
+            worker.on_denied = partial(self._denied, session)
             if self._supervisor.workers_have_own_ids:
                 with suppress(OSError):  # without a cache the session is slower
                     cache = _OpenFolder(open_shared(Path(assignment["cache_dir"])))
@@ -287,6 +295,35 @@ class Handover:
             kept.callback(held.owner.close)
         self._held[session.number] = held
         kept.callback(self._held.pop, session.number, None)
+
+    def _denied(self, session: Session, function: str, count: int) -> None:
+        """A worker reports the 1st, 10th, 100th (and so on) denied call of a function. A worker acts for a client."""
+        group = _GROUP_OF.get(function)
+        if group in session.denied:
+            self._audit.denial(
+                "call denied",
+                session.tenant_name,
+                session=session.number,
+                peer=session.peer.key,
+                pid=session.peer.pid,
+                comm=session.client.comm,
+                share=session.share,
+                group=group,
+                function=function,
+                count=count,
+            )
+
+    def _sum_denied(self, session: Session) -> None:
+        """Record how many calls of each group an ending session was denied."""
+        counts = {group: n for group, n in self.meters.denied(session.number).items() if group in session.denied}
+        if counts:
+            self._audit.denial(
+                "calls denied in a session that has ended",
+                session.tenant_name,
+                session=session.number,
+                share=session.share,
+                **counts,
+            )
 
     def dump(self, outgoing: Outgoing) -> dict[str, Any]:
         """Every session that a worker serves, for restore() in the next vgpud."""
@@ -350,6 +387,7 @@ class Handover:
                     sock.close()
             self.meters.begin(session.number, session.tenant_name, incoming.take(fields["meter"]))
             kept.callback(self.meters.end, session.number)
+            kept.callback(self._sum_denied, session)
             row, group = fields["ledger_row"], None if fields["group"] is None else Path(fields["group"])
             if row is not None:
                 kept.callback(self._ledger.give_back, row)
@@ -365,6 +403,7 @@ class Handover:
 
             tenant = None if owner is None else owner.tenant
             worker = self._supervisor.adopt(process, fields["worker"], incoming, session.number, tenant, ended)
+            worker.on_denied = partial(self._denied, session)
             self._placement.adopt(worker.pid, group, session, config)
             kept.callback(self._placement.leave, worker.pid, group)
             self._hold(session, _Held(worker, owner, folder, desks, row, group, part), kept)
@@ -409,6 +448,7 @@ class Handover:
             },
             "share": session.share,
             "quotas": session.quotas,
+            "denied": list(session.denied),
             "features": list(features),
             "peer": session.peer.fields(),
         }

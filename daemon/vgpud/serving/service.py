@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from vgpud import __version__
 from vgpud.admin.api import AdminApi
 from vgpud.admin.server import AdminServer
+from vgpud.audit import Audit
 from vgpud.config import Config, ConfigError, load_config
 from vgpud.devices.watch import DeviceWatch
 from vgpud.endpoint import UnixEndpoint, VsockEndpoint
@@ -108,7 +109,11 @@ class Service:
         )
         self.images = ImageService(config.images, self.metrics)
         self.ipc = IpcService(config.limits, self.metrics)
-        handover = Handover(inventory, self.supervisor, self.images, self.ipc, self._placement, self._folders)
+        self.audit = Audit()
+        self._open_audit()
+        handover = Handover(
+            inventory, self.supervisor, self.images, self.ipc, self._placement, self._folders, self.audit
+        )
         self.server = Server(config, inventory, handover, self.images, self.ipc, self.metrics)
         self._watch = DeviceWatch(self._device_gone, self._device_came, self._device_failed)
         self.listeners: list[Listener] = []
@@ -120,6 +125,16 @@ class Service:
         self._drains_until: float | None = None
         self._restart_wanted = asyncio.Event()
         self._inherited: dict[str, Any] = {} if incoming is None else incoming.document["listeners"]
+
+    def _open_audit(self) -> None:
+        """Raises StateError at a first start; a vgpud that has sessions goes on, and says in its log what is wrong."""
+        path = self.config.log.audit_path
+        try:
+            self.audit.open(path)
+        except OSError as error:
+            if self._incoming is None:
+                raise StateError(f"{path}: the audit log cannot be opened: {error.strerror}") from error
+            self._log.error("the audit log cannot be opened", path=str(path), error=error.strerror)
 
     def _restore(self, document: dict[str, Any]) -> None:
         if not document:
@@ -432,7 +447,7 @@ class Service:
         try:
             new = load_config(self._config_path)
         except ConfigError as error:
-            self._log.error("reload refused, the old configuration stays", error=str(error))
+            self.audit.warning("reload refused, the old configuration stays", error=str(error))
             return
         changed = {name for name in Config.model_fields if getattr(new, name) != getattr(self.config, name)}
         if fixed := sorted(changed - _RELOADABLE):
@@ -445,7 +460,15 @@ class Service:
         self.images.set_config(self.config.images)
         if "log" in changed:
             configure_log(self.config.log.level, self.config.log.format)
-        self._log.info("reloaded", changed=sorted(changed & _RELOADABLE))
+        try:
+            self.audit.open(self.config.log.audit_path)  # the same path again: logrotate may have renamed the file
+        except OSError as error:
+            self._log.error(
+                "the audit log cannot be opened, the one before stays",
+                path=self.config.log.audit,
+                error=error.strerror,
+            )
+        self.audit.info("reloaded", changed=sorted(changed & _RELOADABLE))
 
     def status(self) -> dict[str, Any]:
         """The document of the administrator's interface (admin/api.py)."""

@@ -4,7 +4,9 @@ Control messages are msgpack maps, one per SOCK_SEQPACKET packet. To the worker:
 socket; before that, if it was started with --warm, a WarmOrder. From the worker: {type: "ready", why: str?} when it
 could serve, with `why` when it has no context and ends; before that, {type: "calls"} with the listener of the system
 calls that it is refused (refused_calls.py); {type: "attached"} when it is about to answer the client,
-{type: "ended", reason: str}. vgpud may ask {type: "memory"}, answered by {type: "memory", nbytes: [int]}, by device.
+{type: "denied", function: str, count: int} at the 1st, 10th, 100th (and so on) call of a function that the session's
+share denies, {type: "ended", reason: str}. vgpud may ask {type: "memory"}, answered by {type: "memory", nbytes: [int]},
+by device.
 """
 
 from __future__ import annotations
@@ -63,6 +65,7 @@ class Worker:
         self._expected: dict[str, asyncio.TimerHandle] = {}
         self.on_end: Callable[[Worker], None] | None = None
         self.on_attached: Callable[[], None] | None = None
+        self.on_denied: Callable[[str, int], None] | None = None  # called with the function's name and how many
         self.is_attached = False  # it has answered its client, or is about to
         self.was_ended = False  # by vgpud
         self.session: int | None = None
@@ -242,6 +245,10 @@ class Worker:
             self.is_attached = True
             if self.on_attached is not None:
                 self.on_attached()
+        elif kind == "denied" and self.on_denied is not None:
+            function, count = message.get("function"), message.get("count")
+            if isinstance(function, str) and type(count) is int and 0 < count < 2**32:
+                self.on_denied(function, count)
         elif kind == "ended":
             self.reason = str(message.get("reason"))[:_LINE_NBYTES]
 

@@ -11,14 +11,18 @@ import mmap
 import os
 import struct
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vgpud._gen.api import QUOTAS, RECORDS
+from vgpud._gen.api import GROUPS, QUOTAS, RECORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _BUCKETS = 24
 _OPS = 1024
 _QUOTAS = 16
-_HEAD = struct.Struct(f"<QQQQ32x{_QUOTAS}Q")
+_GROUPS = 8
+_HEAD = struct.Struct(f"<QQQQ{_GROUPS}I{_QUOTAS}Q")
 _OP = struct.Struct(f"<QQQQ{_BUCKETS}I")
 NBYTES = _HEAD.size + _OPS * _OP.size
 _CAP = 2**53  # what Prometheus can hold exactly
@@ -57,6 +61,7 @@ class Usage:
     cpu_ns: int = 0
     held_ns: int = 0  # time for which calls were delayed
     refused: dict[str, int] = field(default_factory=dict)  # by quota, the number of calls that it refused
+    denied: dict[str, int] = field(default_factory=dict)  # by group of functions, calls that the share denied
 
     def add(self, other: Usage) -> None:
         """Add another usage."""
@@ -65,8 +70,9 @@ class Usage:
         self.faults += other.faults
         self.cpu_ns += other.cpu_ns
         self.held_ns += other.held_ns
-        for name, count in other.refused.items():
-            self.refused[name] = self.refused.get(name, 0) + count
+        for mine, others in ((self.refused, other.refused), (self.denied, other.denied)):
+            for name, count in others.items():
+                mine[name] = mine.get(name, 0) + count
 
 
 class Meter:
@@ -107,11 +113,11 @@ class Meter:
 
     def usage(self) -> Usage:
         """The sums over all functions of the session."""
-        faults, cpu_ns, _devices, held_ns, *refused = (min(_CAP, word) for word in _HEAD.unpack_from(self._memory, 0))
+        faults, cpu_ns, _devices, held_ns, *counts = (min(_CAP, word) for word in _HEAD.unpack_from(self._memory, 0))
         functions = self.functions().values()
         nbytes = sum(each.nbytes for each in functions)
-        counts = {name: count for name, count in zip(("host_nbytes", *QUOTAS), refused, strict=False) if count}
-        return Usage(sum(each.calls for each in functions), nbytes, faults, cpu_ns, held_ns, counts)
+        denied, refused = _named(GROUPS, counts[:_GROUPS]), _named(("host_nbytes", *QUOTAS), counts[_GROUPS:])
+        return Usage(sum(each.calls for each in functions), nbytes, faults, cpu_ns, held_ns, refused, denied)
 
 
 class Meters:
@@ -135,6 +141,10 @@ class Meters:
     def devices(self, session: int) -> int:
         """A bit for each device that a session has used."""
         return self._open[session][1].devices() if session in self._open else 0
+
+    def denied(self, session: int) -> dict[str, int]:
+        """How many calls a session was denied, by group."""
+        return self._open[session][1].usage().denied if session in self._open else {}
 
     def end(self, session: int) -> None:
         """A session has ended: add its counters to the sums."""
@@ -170,7 +180,7 @@ class Meters:
             for name, each in self._functions.items()
         }
         tenants = {
-            name: [each.calls, each.nbytes, each.faults, each.cpu_ns, each.held_ns, each.refused]
+            name: [each.calls, each.nbytes, each.faults, each.cpu_ns, each.held_ns, each.refused, each.denied]
             for name, each in self._tenants.items()
         }
         return {"functions": functions, "tenants": tenants}
@@ -179,6 +189,11 @@ class Meters:
         """Continue with the sums of dump()."""
         self._functions = {name: Function(*each) for name, each in fields["functions"].items()}
         self._tenants = {name: Usage(*each) for name, each in fields["tenants"].items()}
+
+
+def _named(names: Iterable[str], counts: list[int]) -> dict[str, int]:
+    """The counters that are not 0, by name."""
+    return {name: count for name, count in zip(names, counts, strict=False) if count}
 
 
 def _add_all(sums: dict[str, Function], more: dict[str, Function]) -> None:

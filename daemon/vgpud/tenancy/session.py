@@ -44,6 +44,7 @@ class Session:
     devices: Selection | None = None  # those of the host that it sees, see devices/selection.py
     memory_limit_nbytes: int | None = None  # of each device, for all of its tenant's sessions
     quotas: dict[str, int] = field(default_factory=dict)  # the share's, as its worker counts them
+    denied: tuple[str, ...] = ()  # groups of functions that its programs may not call
     opened_at: float = field(default_factory=time.monotonic)
     heard_at: float = field(default_factory=time.monotonic)  # when the client's last message came, until it attaches
     end: Callable[[], object] = lambda: None  # closes the connection, while vgpud has it
@@ -71,6 +72,7 @@ class Session:
             "devices",
             "memory_limit_nbytes",
             "quotas",
+            "denied",
             "opened_at",
             "heard_at",
             "pci",
@@ -89,6 +91,7 @@ class Session:
             "tenant": self.tenant_name,
             "share": self.share,
             "devices": None if self.devices is None else list(self.devices),
+            "denied": list(self.denied),
             "worker_pid": None if self.worker is None else self.worker.pid,
             "age_s": round(time.monotonic() - self.opened_at, 3),
         }
@@ -160,7 +163,7 @@ class SessionTable:
         session = Session(number, self._epoch, peer, client, token_name, log.bind(session=number))
         if share is not None:
             session.share, session.memory_limit_nbytes = share.name, share.memory_nbytes
-            session.quotas = share.quotas
+            session.quotas, session.denied = share.quotas, tuple(share.deny)
         self._add(session)
         self.tell("opened", session)
         return session
@@ -181,6 +184,7 @@ class SessionTable:
         session.pci = tuple(fields["pci"])
         if (devices := fields.get("devices")) is not None:  # since 2026-11-29
             session.devices = tuple(devices)
+        session.denied = tuple(fields.get("denied", ()))  # since 2026-11-29
         self._add(session)
         return session
 

@@ -51,6 +51,7 @@ class Assignment:
     peer: dict[str, Any]  # for the log
     share: str | None = None  # the [[shares]] of its tenant
     quotas: dict[str, int] = field(default_factory=dict)  # ShareConfig.quotas
+    denied: list[str] = field(default_factory=list)  # groups of functions, ShareConfig.deny
     desks: list[str] = field(default_factory=list)  # names of the descriptors that came with it, for the *_fd fields
     images_fd: int = -1  # socket to the host's cache of images
     ipc_fd: int = -1  # socket about memory and events shared with other clients of the tenant

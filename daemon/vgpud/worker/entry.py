@@ -19,7 +19,7 @@ from vgpusim import demangle, progress
 from vgpusim.codegen.cache import DiskCache
 from vgpusim.profiles import profile
 
-from .._gen.api import QUOTAS
+from .._gen.api import GROUPS, QUOTAS
 from . import image_params, landlock, seccomp
 from .confine import Files, confine, readable
 from .control import Assignment, Control, WarmOrder, send_attached, send_refused
@@ -127,6 +127,11 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
         """The executor's log lines, from any of its threads; vgpud bounds and escapes them."""
         os.write(2, b"<%d>%s\n" % (level, ffi.string(line, _LINE_NBYTES).replace(b"\n", b" ")))
 
+    @ffi.callback("void(unsigned int, const char *)")  # type: ignore[untyped-decorator]
+    def on_denied(count: int, function: Any) -> None:
+        """Called by any of the executor's threads."""
+        control.send("denied", function=ffi.string(function).decode(), count=count)
+
     options = ffi.new("struct vgx_serve_options *")
     known = {
         "pinned-fd": lib.VGX_FEATURE_PINNED_FD,
@@ -145,7 +150,8 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
     for number, name in enumerate(QUOTAS, 1):
         options.quotas[number] = assignment.quotas.get(name, 0)
     options.calls_per_s = assignment.quotas.get("calls_per_s", 0)
-    options.log = log
+    options.denied = sum(1 << number for number, name in enumerate(GROUPS) if name in assignment.denied)
+    options.on_denied, options.log = on_denied, log
     host_devices = ffi.new("uint8_t[]", _DEVICES_MAX)
     for index, device in enumerate(assignment.devices):
         host_devices[index] = device["index"]

@@ -13,6 +13,7 @@ import pytest
 import trustme
 from vgpud.config import parse_config
 
+from protocol.gen.dsl import GROUPS
 from tests.daemon.running import ENVIRONMENT, Running, only, start_client, vgpud_with_real_workers, wait_until
 from tests.shim.client import PRELUDE
 
@@ -43,6 +44,11 @@ def path(tmp_path: Path) -> str:
 def where_it_is(path: str, running: Running) -> dict[str, str]:
     """The environment in which commands find this vgpud without an option."""
     return ENVIRONMENT | {"PATH": path, "RUNTIME_DIRECTORY": str(running.admin_path.parent)}
+
+
+def test_the_groups_of_functions_are_those_that_can_be_denied() -> None:
+    rows = re.findall(r"\| `(\w+)` \| ([^|`]*cu[^|`]*|[^|`]*CUPTI[^|`]*) \|", DOCUMENT)
+    assert {group: words.replace("\\*", "*") for group, words in rows} == GROUPS
 
 
 def test_the_commands_work(shared: Running, path: str) -> None:

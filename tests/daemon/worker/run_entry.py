@@ -16,6 +16,7 @@ struct vgx_serve_options {
   int region_fd; uint64_t region_offset, region_nbytes;
   const uint8_t *host_devices; struct vgw_ledger *ledger; uint32_t ledger_row; uint64_t host_limit_nbytes;
   bool host_limit_of_share; const char *share; uint64_t quotas[10]; uint64_t calls_per_s;
+  uint32_t denied; void (*on_denied)(unsigned int count, const char *function);
 };
 struct vgw_ledger *vgx_ledger_map(int fd, uint32_t row);
 enum vgx_reason { VGX_ENDED_BY_CLIENT = 0, VGX_ENDED_BY_VIOLATION = 1, VGX_ENDED_BY_CHANNEL = 2 };
