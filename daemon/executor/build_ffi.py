@@ -1,8 +1,8 @@
 """Build vgpud._executor: the executor, the simulator's C half and the generated dispatcher as one extension module.
 
 `python daemon/executor/build_ffi.py` has cffi write its half (API mode), compiles what has changed, and puts the
-extension beside the daemon's Python files. What Python may call or serve stands in CDEF and HOOKS; the C compiler
-checks it against the headers. VGPU_CFLAGS adds flags.
+extension beside the daemon's Python files. CDEF declares what Python calls, HOOKS the callbacks that Python implements;
+the C compiler checks both against the headers. VGPU_CFLAGS adds flags.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t code, uin
 void *malloc(size_t nbytes);
 """
 
-# Served by vgpusim.glue; the last three by vgpud.worker.image_params.
+# Implemented in vgpusim.glue; the last three in vgpud.worker.image_params.
 HOOKS = """
 int32_t vgx_py_load_image(uint32_t, const void *, uint64_t, uint64_t *, uint32_t *, uint32_t *, char *);
 int32_t vgx_py_unload_image(uint64_t);
@@ -227,8 +227,8 @@ def build(out: Path) -> None:
     binding = objects / "vgx_binding.c"
     write_binding(binding)
     built = toolchain.compile(sources(), objects, INCLUDES)
-    # cffi generates this file, so its warnings cannot be fixed here. gcc 14 and later reject a function whose header is
-    # not included above, so every compiler is made to.
+    # cffi generates this file, so its warnings cannot be fixed here. gcc 14 and later reject a call of an undeclared
+    # function, so the same is requested of every compiler.
     cflags = tuple(flag for flag in toolchain.cflags if not flag.startswith("-W"))
     built |= replace(toolchain, cflags=(*cflags, "-Werror=implicit-function-declaration")).compile(
         [binding], objects, [*INCLUDES, Path(sysconfig.get_path("include"))]

@@ -31,7 +31,7 @@ struct timed {
   char *name;
 };
 
-/* A context that operations were measured in. */
+/* A context in which operations were measured. */
 struct place {
   CUcontext context; /* NULL: the place is free */
   CUdevice device;
@@ -353,8 +353,8 @@ static bool read_out(struct timed *t, void (*put)(const struct vgw_activity *, c
   return true;
 }
 
-/* Put the records of the place's operations that have ended; with `all`, drop the others, which cannot be read once the
- * context is destroyed. The context is current. Under the lock. */
+/* Deliver the records of the place's operations that have ended; with `all`, drop the other operations, which cannot be
+ * read once the context is destroyed. The context is current. Under the lock. */
 static void read_place(struct place *place, bool all) {
   void (*put)(const struct vgw_activity *, const char *) = __atomic_load_n(&put_activity, __ATOMIC_ACQUIRE);
   bool answers = put && take_reference(place);

@@ -1,8 +1,9 @@
 /* The host's CUPTI, if it is installed: exact times, and each node of a graph. The library is opened together with the
  * driver, since the worker may open no files later; it is not used until a client profiles.
  *
- * The correlations of requests are CUPTI's external correlation ids: CUPTI's record of one relates its own number of a
- * driver call to the client's (`known`). Device records that arrive before that record wait.
+ * The correlations of requests are CUPTI's external correlation ids: for each such id, a record of CUPTI relates
+ * CUPTI's own number of the driver call to the client's number (`known`). Device records that arrive before that record
+ * wait.
  *
  * Records have the layout that the guest's libcupti writes; those of CUPTI 12 begin like those of CUPTI 13. */
 #include "vgx_cuda_cupti.h"
@@ -207,7 +208,7 @@ static bool enable_all(unsigned *what) {
   if (*what & VGW_MEASURE_NODES)
     cupti.disable(GRAPH);
   else if (cupti.enable(GRAPH))
-    *what |= VGW_MEASURE_NODES; /* this CUPTI measures graphs by their nodes alone */
+    *what |= VGW_MEASURE_NODES; /* this version of CUPTI measures graphs only node by node */
   if (!(*what & VGW_MEASURE_EVENTS))
     cupti.disable(CUDA_EVENT);
   else if (!enable_events())

@@ -6,8 +6,8 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-/* After MISSED_MAX questions without an answer one was probably lost, with a vgpud that crashed: each answer would be
- * taken for a late one, and each question would wait for the whole timeout. */
+/* After MISSED_MAX questions without an answer, vgpud has probably crashed and lost one of them: from then on each
+ * answer would be counted as a late one, and each question would wait for the whole timeout. */
 enum { TIMEOUT_S = 2, LATE_MAX = 4, MISSED_MAX = 8 };
 
 union control {

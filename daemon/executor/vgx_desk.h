@@ -10,15 +10,15 @@
 struct vgx_desk {
   pthread_mutex_t lock; /* held for the length of one request and its answer */
   int fd;               /* -1: there is none */
-  unsigned late;        /* questions whose answers did not come in time: they come before the next one's */
-  unsigned missed;      /* questions in a row without an answer in time */
+  unsigned late;        /* questions whose answers are late: these arrive before the next question's answer */
+  unsigned missed;      /* consecutive questions without an answer in time */
   bool failed;          /* the socket is closed, sent a packet of another size, or has lost an answer: it is unusable */
 };
 #define VGX_DESK_NONE {PTHREAD_MUTEX_INITIALIZER, -1, 0, 0, false}
 
 void vgx_desk_open(struct vgx_desk *desk, int fd);
 
-/* Send without waiting, since vgpud may not keep up; `fd` -1: no descriptor. False as well while the answers of several
+/* Send without blocking, since vgpud may not keep up; `fd` -1: no descriptor. Also fails while the answers to several
  * questions are late. */
 bool vgx_desk_send(struct vgx_desk *desk, const void *question, size_t nbytes, int fd);
 

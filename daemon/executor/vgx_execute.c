@@ -22,8 +22,8 @@ static CUresult run_operation(struct executor_thread *t, uint32_t context_id, st
   if ((op->flags & (VGX_ABOUT_CHANNEL | VGX_NEEDS_CONTEXT)) == VGX_ABOUT_CHANNEL)
     context_id = 0;
   t->flags = op->flags;
-  /* Nodes of a graph are found through it, so handles do not keep them: their calls take turns. Whoever waits here
-   * holds no object yet, so the one who destroys an object does not wait for it. */
+  /* Nodes of a graph are found through it, so handles do not keep them: their calls take turns. A thread that waits
+   * here holds no object yet, so a thread that destroys an object does not wait for this one. */
   if (op->flags & VGX_ALONE)
     pthread_mutex_lock(&t->s->alone_lock);
   CUresult result = vgx_record_ref(t, op, context_id, fixed, &context, objects);

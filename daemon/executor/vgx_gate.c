@@ -18,17 +18,18 @@
 
 enum { MARKS = 256, COSTS = 1024, DISABLE_TIMING = 2, PROBES = 8 };
 /* Time between two queries: NAP_NS while another tenant has the turn, and in the watcher. In its own turn a thread
- * polls if the first operation is expected to end within CLOSE_NS, or was less ago; else it sleeps for half of the time
- * till or since then, at most NAP_MOST_NS. */
+ * polls while the expected end of the first operation is less than CLOSE_NS away, before or after now; else it sleeps
+ * for half of that distance, at most NAP_MOST_NS. */
 enum { NAP_NS = 20000, CLOSE_NS = 150000, NAP_MOST_NS = 500000, SLACK_NS = 1000 };
 /* An operation longer than `ahead_ns` is admitted this long before the one ahead of it ends, so the card is not idle.
  */
 enum { NEXT_NS = 25000 };
-/* An operation that takes this much longer than estimated may wait for one that is not admitted yet: the next one is
- * admitted. One in this time only, as the reason may as well be what another tenant had queued before. */
+/* An operation that takes this much longer than estimated may depend on one that is not admitted yet, so one more is
+ * admitted. Only one in each such period, because the delay may also come from work that another tenant queued
+ * before. */
 enum { STALLED_NS = 5000000, STALLED_TIMES = 4 };
-/* Whoever waits for half a second gets a turn. If none has come after that time and that many tries, the file is
- * damaged: a worker that a client has taken over may write it. The session then waits for turns no longer. */
+/* A session that waits for half a second gets a turn. If it gets none after that time and that many tries, the file is
+ * damaged, for example by a worker that a client has taken over. From then on the session does not wait for turns. */
 enum { BROKEN_NS = 2000000000, BROKEN_TRIES = 10000 };
 
 /* An operation on the card. */
@@ -46,7 +47,7 @@ struct vgx_gate {
   uint32_t entering;     /* admitted operations without an event yet */
   uint64_t ahead_ns;     /* the expected times of all these together */
   uint64_t done_ns;      /* when an operation was last seen to be done */
-  uint64_t submitted_ns; /* when one was last let in */
+  uint64_t submitted_ns; /* when an operation was last admitted */
   bool has_turn;         /* set at an admission; cleared when the watcher gives the turn back */
 };
 
@@ -70,7 +71,7 @@ static struct cost costs[COSTS];
 static struct spare *spares;
 static const struct vgx_backend *backend;
 static bool watched, watcher_sleeps;
-static atomic_bool broken; /* no turns are waited for any more */
+static atomic_bool broken; /* this session does not wait for turns any more */
 
 void vgx_gate_set(struct vgx_turns *turns, uint32_t tenant, uint32_t row) {
   for (uint32_t device = 0; device < VGX_TURN_DEVICES; device++)
@@ -83,7 +84,7 @@ void vgx_gate_set(struct vgx_turns *turns, uint32_t tenant, uint32_t row) {
 static uint64_t key_of(const struct vgx_operation *op, const void *fixed) {
   const uint8_t *bytes = fixed;
   uint64_t key = (uint64_t)(uintptr_t)op;
-  /* Of kernels and graphs the function and the shape; of others the fields have addresses. */
+  /* Kernels and graphs are identified by the function and the shape; the fields of other operations hold addresses. */
   for (uint32_t i = 0; op->handle_count > 1 && i < op->fixed_nbytes; i++)
     key = (key ^ bytes[i]) * 0x100000001b3u;
   return key ? key : 1;
@@ -159,7 +160,7 @@ static CUevent event_locked(uint32_t context) {
   return backend->cuEventCreate(&event, DISABLE_TIMING) == CUDA_SUCCESS ? event : NULL;
 }
 
-/* Remove operations that are done. The time is divided equally among those that are found done at once. */
+/* Remove operations that are done. If several are found done at once, the time is divided equally among them. */
 static void look_locked(struct vgx_gate *gate, uint64_t now_ns) {
   uint32_t done = 0;
   while (done < gate->count &&
@@ -181,8 +182,8 @@ static void look_locked(struct vgx_gate *gate, uint64_t now_ns) {
   tell_locked(gate, now_ns);
 }
 
-/* Whether an operation may be queued on the card in the tenant's turn. `*far_ns`: if not, how far the estimated end of
- * the first operation there is, before or after now. */
+/* Whether an operation may be queued on the card in the tenant's turn. `*far_ns`: if it may not, how far away the
+ * estimated end of the first operation on the card is, before or after now. */
 static bool has_room_locked(const struct vgx_gate *gate, uint64_t expected_ns, uint64_t now_ns, uint64_t *far_ns) {
   uint32_t count = gate->count + gate->entering;
   *far_ns = 0;
@@ -279,7 +280,7 @@ static struct vgx_gate *gate_of(const struct executor_thread *t) {
 }
 
 static void let_in_locked(struct vgx_gate *gate, uint64_t expected_ns, uint64_t now_ns) {
-  if (!gate->count && !gate->entering) { /* until `free_ns` the card works on what the previous tenant has queued */
+  if (!gate->count && !gate->entering) { /* until `free_ns` the card executes what the previous tenant has queued */
     uint64_t free_ns = vgx_turn_free(&gate->seat);
     gate->done_ns = free_ns > gate->done_ns ? free_ns : gate->done_ns;
   }

@@ -11,15 +11,15 @@ struct executor_thread;
 struct vgx_operation;
 struct vgx_turns;
 
-/* Work that was let in. */
+/* Work that was admitted. */
 struct vgx_entry {
-  struct vgx_gate *gate; /* NULL: nothing is counted */
+  struct vgx_gate *gate; /* NULL: the work is not counted */
   CUstream stream;
-  uint32_t cost; /* the place of its expected time */
+  uint32_t cost; /* where its expected time is stored */
   uint64_t expected_ns;
 };
 
-/* Before vgx_serve: whose turns the session's work waits for; never undone. */
+/* Called before vgx_serve: sets the tenant whose turns the session's work waits for; cannot be undone. */
 void vgx_gate_set(struct vgx_turns *turns, uint32_t tenant, uint32_t row);
 
 extern struct vgx_turns *vgx_gate_turns; /* NULL: work waits for nothing */

@@ -7,7 +7,7 @@
 /* The client's number of a node's host function. False: not a host node, or the function is not the client's. */
 bool vgx_graph_callback_of(struct vgx_session *s, CUgraphNode node, uint32_t *callback);
 
-/* Whether a node is a copy that the client made of two halves: a child graph that holds them and nothing else. */
+/* Whether a node is a copy that the client has split into two halves: a child graph that holds only these. */
 bool vgx_graph_is_whole_copy(struct vgx_session *s, CUgraphNode node);
 
 /* The CUgraphNodeType that is returned to the program where the driver returns `type`. */

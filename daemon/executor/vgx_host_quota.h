@@ -1,5 +1,5 @@
-/* How many bytes of its clients' memory a tenant may have mapped by its workers, all its sessions together. The files
- * are the clients' and may be sparse, but a real driver that registers one fills it with the host's memory. */
+/* A limit on how many bytes of their clients' memory the workers of one tenant map, all its sessions together. The
+ * files are the clients' and may be sparse, but a real driver that registers one fills it with the host's memory. */
 #ifndef VGX_HOST_QUOTA_H
 #define VGX_HOST_QUOTA_H
 
@@ -9,7 +9,8 @@
 struct vgw_ledger;
 struct vgx_session;
 
-/* Count `nbytes` more. False: that would exceed options->host_limit_nbytes; the reason has been sent to the client. */
+/* Count `nbytes` more. False: the sum would exceed options->host_limit_nbytes; the reason has been sent to the
+ * client. */
 bool vgx_host_reserve(struct vgx_session *s, uint64_t nbytes);
 void vgx_host_release(struct vgx_session *s, uint64_t nbytes);
 

@@ -14,8 +14,8 @@ struct vgx_export {
   char token[64];
 };
 
-/* Export once: true if it has been, and its token is copied. False: export it and call the other function, until which
- * ipc_lock is held. */
+/* Each object is exported once. True: it is exported already, and its token was copied. False: ipc_lock is held; the
+ * caller exports the object and calls the second function, which releases the lock. */
 bool vgx_ipc_export_begin(struct vgx_session *s, enum vgx_ipc_what what, uint64_t key, void *token);
 /* `made`: the backend's result. On success the object is published, and its token copied; its descriptor is closed. */
 CUresult vgx_ipc_export_end(struct vgx_session *s, enum vgx_ipc_what what, uint64_t key, CUresult made,

@@ -136,7 +136,7 @@ CUresult vgx_cuIpcGetEventHandle(struct vgx_session *s, const struct vgw_req_cuI
   CUresult result = CUDA_SUCCESS;
   (void)req;
   pthread_mutex_lock(&s->ipc_lock);
-  if (!e->own) /* it was opened here: only its creator exports it */
+  if (!e->own) /* opened in this worker: only the creator of an event exports it */
     result = CUDA_ERROR_INVALID_HANDLE;
   if (result == CUDA_SUCCESS && !e->published) {
     struct vgx_ipc_object object = {.fd = e->fd};

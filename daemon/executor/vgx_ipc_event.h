@@ -17,7 +17,7 @@ enum { VGX_IPC_SLOTS = 256 };
 struct vgx_ipc_page {
   _Atomic uint32_t recorded;                /* number of the last record; 0: none */
   _Atomic uint32_t done[VGX_IPC_SLOTS];     /* a record's number, once it is done */
-  _Atomic uint32_t recorder[VGX_IPC_SLOTS]; /* who made it: a worker's mark (vgx_ipc_event_mark), 0: nobody */
+  _Atomic uint32_t recorder[VGX_IPC_SLOTS]; /* the mark of the worker that made it (vgx_ipc_event_mark), 0: none */
 };
 
 /* References: the client's handle, and each piece of work in a stream that uses the page. */
@@ -41,8 +41,8 @@ struct vgx_ipc_event *vgx_ipc_event_ref(CUevent event, uint32_t id);
 void vgx_ipc_event_unref(struct vgx_ipc_event *e);
 
 /* This worker's mark in the page: a number, with a lock on the byte of the page's file that it stands for. The kernel
- * drops the lock when the process ends, which others see whatever pid namespaces they live in. It would also drop it if
- * this process closed any descriptor of the file, so `fd` stays open. 0: there is no free lock. */
+ * releases the lock when the process ends; other processes see that in any pid namespace. It would also drop it if this
+ * process closed any descriptor of the file, so `fd` stays open. 0: there is no free lock. */
 uint32_t vgx_ipc_event_mark(struct vgx_ipc_event *e);
 
 /* Whether the worker of that mark still runs. */

@@ -11,7 +11,7 @@ enum { BLOCKED_MAX = 16 };
 enum { WAIT_GEQ = 0 }; /* CU_STREAM_WAIT_VALUE_GEQ: the difference is compared, so numbers may wrap */
 enum { POLL_FIRST_NS = 20000, POLL_LAST_NS = 1000000, LIVENESS_NS = 100000000 };
 
-/* A wait, or a record, that is in a stream. */
+/* A wait or a record that is queued in a stream. */
 struct work {
   struct vgx_ipc_event *event;
   uint32_t number;
@@ -70,7 +70,7 @@ CUresult vgx_vgpuIpcEventRecord(struct vgx_session *s, const struct vgw_req_vgpu
 
 /* --- waits --- */
 
-/* End the waits for records whose recorder has died; whether there were any. */
+/* End the waits for records whose recorder has died; returns whether there were any. */
 static bool release_dead(struct vgx_ipc_event *e) {
   bool found = false;
   uint32_t last = atomic_load(&e->page->recorded);

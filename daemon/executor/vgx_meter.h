@@ -13,9 +13,10 @@
 #define VGX_METER_GROUPS 8u
 
 struct vgx_meter_op {
-  atomic_ullong count, nbytes;            /* calls; their records and replies */
-  atomic_ullong timed, timed_ns;          /* calls that were timed; their total time */
-  atomic_uint buckets[VGX_METER_BUCKETS]; /* bucket i: less than 2^i us, and not in one before; the last: more */
+  atomic_ullong count, nbytes;   /* calls; their records and replies */
+  atomic_ullong timed, timed_ns; /* calls that were timed; their total time */
+  /* bucket i: calls of less than 2^i us that are not in an earlier bucket; the last bucket: all longer ones */
+  atomic_uint buckets[VGX_METER_BUCKETS];
 };
 
 struct vgx_meter {
@@ -34,8 +35,8 @@ void vgx_meter_set(int fd);
 /* The session's meter; never NULL: before vgx_meter_set it is one that nobody reads. */
 extern struct vgx_meter *vgx_meter;
 
-/* Called around a call. A call that the client waits for is timed always, others one in VGX_METER_SAMPLE, as reading
- * the clock costs as much as the smallest call. `begin` returns 0 for a call that is not timed. */
+/* Called around a call. Every call that the client waits for is timed, and one in VGX_METER_SAMPLE of the others,
+ * because reading the clock costs as much as the smallest call. `begin` returns 0 for a call that is not timed. */
 enum { VGX_METER_SAMPLE = 16 };
 uint64_t vgx_meter_begin(uint16_t opcode, bool waits);
 void vgx_meter_end(uint16_t opcode, bool waits, uint64_t begun_ns, uint64_t nbytes);

@@ -46,7 +46,8 @@ bool vgx_quota_reserve_locked(struct vgx_session *s, enum vgw_quota quota, uint6
   uint64_t limit = s->options->quotas[quota];
   if (!quota)
     return true;
-  vgx_quota_add_locked(s, quota, amount); /* before the sum: of two sessions that count at once, one sees the other */
+  /* added before the sum is read: of two sessions that count at the same time, at least one sees the other's count */
+  vgx_quota_add_locked(s, quota, amount);
   if (!limit || used_locked(s, quota) <= limit)
     return true;
   vgx_quota_release_locked(s, quota, amount);

@@ -60,7 +60,7 @@ static void sleep_for_record(struct vgx_ring *ring) {
   struct vgw_ring *shared = ring->shared;
   _Atomic uint32_t *bell = ring->remote ? &ring->bell : &shared->doorbell;
   uint32_t heard = atomic_load_explicit(bell, memory_order_acquire);
-  /* The client rings once for each sleep, so sleeps are numbered; 0: not asleep. */
+  /* The client wakes this thread once for each sleep, so sleeps are numbered; 0: not asleep. */
   if (!++ring->sleeps)
     ring->sleeps = 1;
   atomic_store_explicit(&shared->worker_waits, ring->sleeps, memory_order_relaxed);
@@ -95,7 +95,7 @@ static bool spin(struct vgx_ring *ring, uint64_t ns, bool yields) {
 static bool spin_with_client(struct vgx_ring *ring, uint64_t ns) {
   static atomic_int processors, spinners;
   if (!atomic_load(&processors)) {
-    cpu_set_t set; /* holds 1024; the call fails where there are more */
+    cpu_set_t set; /* room for 1,024 processors; sched_getaffinity fails on larger machines */
     atomic_store(&processors, sched_getaffinity(0, sizeof set, &set) ? CPU_SETSIZE : CPU_COUNT(&set));
   }
   bool found = 2 * (atomic_fetch_add(&spinners, 1) + 1) <= atomic_load(&processors) - 2 && spin(ring, ns, true);

@@ -30,7 +30,8 @@
 #define VGX_EXIT_TIMEOUT_S 1
 #endif
 #define HANGUP_TIMEOUT_S 1
-enum { PROGRESS_NBYTES = 1000, PROGRESS_MAX = 32 }; /* of a line; lines a session: not every client reads */
+/* longest line, and lines per session: not every client reads them */
+enum { PROGRESS_NBYTES = 1000, PROGRESS_MAX = 32 };
 
 static struct vgx_session session;
 
@@ -196,7 +197,8 @@ static void wait_for_end(struct vgx_session *s) {
 
 int vgx_serve(int fd, const struct vgx_serve_options *options) {
   struct vgx_session *s = &session;
-  if (s->options) /* not the first session of this process: zeros are not written, as that would make their pages */
+  /* only after an earlier session of this process: writing zeros to untouched pages would allocate them */
+  if (s->options)
     memset(s, 0, sizeof *s);
   vgx_reasons_clear();
   vgx_activities_clear();

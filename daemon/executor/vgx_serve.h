@@ -22,21 +22,22 @@ enum { VGX_FEATURE_PINNED_FD = 1, VGX_FEATURE_RING = 2, VGX_FEATURE_REGION = 4, 
 struct vgx_serve_options {
   const struct vgx_backend *backend;
   uint32_t features;                        /* VGX_FEATURE_* agreed in the hello */
-  uint32_t max_threads;                     /* that execute calls, rings' threads included; 0: 512 */
+  uint32_t max_threads;                     /* threads that execute calls, those of rings included; 0: 512 */
   uint32_t spin_us;                         /* how long an idle ring's thread spins before it sleeps; 0: not at all */
   void (*log)(int level, const char *line); /* level as syslog's: 3 error, 4 warning, 6 info; any thread */
   /* VGX_FEATURE_REGION: the region, and which part of it is this session's (whole pages). */
   int region_fd;
   uint64_t region_offset, region_nbytes;
-  const uint8_t *host_devices;      /* by device, its number among the host's; NULL: the same */
-  struct vgw_ledger *ledger;        /* what all sessions use; NULL: this session is counted alone */
-  uint32_t ledger_row;              /* this session's */
-  uint64_t host_limit_nbytes;       /* of clients' memory that a tenant's workers map together; 0: no limit */
-  bool host_limit_of_share;         /* the limit is the share's, not that of [limits] */
-  const char *share;                /* the name of the tenant's share; NULL: it has none */
-  uint64_t quotas[VGW_QUOTA_COUNT]; /* of the tenant's sessions together, by enum vgw_quota; 0: no limit */
-  uint64_t calls_per_s;             /* likewise */
-  uint32_t denied;                  /* a bit for each enum vgw_group that the share is denied */
+  const uint8_t *host_devices; /* by device, its number among the host's; NULL: the same */
+  struct vgw_ledger *ledger;   /* what all sessions use; NULL: this session is counted alone */
+  uint32_t ledger_row;         /* this session's */
+  uint64_t host_limit_nbytes;  /* bytes of clients' memory that a tenant's workers may map together; 0: no limit */
+  bool host_limit_of_share;    /* the limit is the share's, not that of [limits] */
+  const char *share;           /* the name of the tenant's share; NULL: it has none */
+  /* limits for all of the tenant's sessions together, by enum vgw_quota; 0: no limit */
+  uint64_t quotas[VGW_QUOTA_COUNT];
+  uint64_t calls_per_s; /* likewise */
+  uint32_t denied;      /* a bit for each enum vgw_group that the share is denied */
   /* Some calls of this function have been denied: the 1st, 10th and so on of the session; any thread. May be NULL. */
   void (*on_denied)(unsigned count, const char *function);
 };

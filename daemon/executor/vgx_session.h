@@ -97,10 +97,10 @@ struct vgx_session {
   uint64_t reserved_nbytes;             /* of vgpuHostReserve */
   uint64_t quota_used[VGW_QUOTA_COUNT]; /* by this session; under table_lock */
   atomic_llong calls_left;              /* until the next look at the clock; without a limit not used */
-  pthread_mutex_t pace_lock;            /* the thread that is held back holds it */
+  pthread_mutex_t pace_lock;            /* locked by the thread that is being held back */
   uint64_t paced_until_ns;              /* when the next calls are due; under pace_lock */
   atomic_uint denied[VGW_OP_COUNT];     /* calls that were denied, by opcode */
-  atomic_uint quotas_told;              /* a bit for each quota of which the client has been told that it is reached */
+  atomic_uint quotas_told;              /* a bit for each quota whose exhaustion was reported to the client */
   uint64_t host_nbytes;                 /* of the client's memory that are mapped here; under table_lock */
   struct vgx_sampled *sampled;          /* textures and surfaces; under table_lock */
   uint32_t sampled_count, sampled_capacity;
@@ -116,7 +116,7 @@ struct vgx_session {
   uint32_t export_count;
   struct vgx_ipc_event *ipc_events; /* all mapped events */
   uint32_t ipc_event_count;
-  bool ipc_watched; /* a thread watches the device's waits */
+  bool ipc_watched; /* a thread ends the device's waits for records of workers that have died */
 
   pthread_mutex_t callback_lock;
   pthread_cond_t callback_due, callback_done;
@@ -194,7 +194,8 @@ struct vgx_operation {
 bool vgx_thread_start(struct vgx_session *s, void *(*run)(void *), struct vgx_ring *ring,
                       void (*answer)(struct executor_thread *, const struct vgw_header *, const struct vgx_reply *));
 void vgx_thread_end(struct executor_thread *t);
-void *vgx_buffer_map(size_t nbytes); /* zeros, which cost memory when they are written; NULL: no memory */
+/* zeroed memory whose pages are allocated when they are written; NULL: out of memory */
+void *vgx_buffer_map(size_t nbytes);
 
 /* Report an error at the next blocking call. False: an earlier one is still to be reported. */
 bool vgx_defer(struct vgx_session *s, CUresult result);

@@ -66,7 +66,7 @@ int vgx_template_make(const struct vgx_range *ranges, uint32_t count) {
         mapped &= mmap((void *)ranges[i].address, ranges[i].nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd,
                        offset) != MAP_FAILED;
       close(fd);
-      if (!mapped) /* a range that stayed as it was: a page that is dropped there would be zero */
+      if (!mapped) /* a range that is still anonymous memory would read as zero where a page is dropped */
         template.count = 0;
       return mapped ? 0 : ENOMEM;
     }

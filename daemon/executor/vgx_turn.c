@@ -1,12 +1,12 @@
-/* Whose turn it is. Virtual times are compared by their difference, as they wrap around. */
+/* Turns of tenants on a card. Virtual times are compared by their difference, because they wrap around. */
 #include "vgx_turn.h"
 
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-enum { TENANT_BITS = 16, FRESH_NS = 2000000 }; /* a tenant that waits says so more often than that */
-#define BEHIND_MOST 2                          /* quanta that a tenant may be behind when it begins to wait */
+enum { TENANT_BITS = 16, FRESH_NS = 2000000 }; /* a waiting tenant renews its request at shorter intervals */
+#define BEHIND_MOST 2                          /* quanta that a tenant may lag behind when it begins to wait */
 
 static uint64_t get(const uint64_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
 static void set(uint64_t *word, uint64_t value) { __atomic_store_n(word, value, __ATOMIC_SEQ_CST); }
@@ -23,13 +23,13 @@ static uint64_t weight_of(const struct vgx_turns *turns, uint32_t tenant) {
 
 static int64_t difference(uint64_t one, uint64_t two) { return (int64_t)(one - two); }
 
-/* The number + 1 of the tenant in a turn; 0: nobody, or a number that no tenant has. */
+/* The number + 1 of the tenant that owns the turn; 0: no owner, or a number that no tenant has. */
 static uint32_t owner_of(uint64_t turn) {
   uint32_t owner = (uint32_t)(turn & ((1u << TENANT_BITS) - 1));
   return owner <= VGX_TURN_TENANTS ? owner : 0;
 }
 
-/* Count the time since the last count for the tenant whose turn it is. */
+/* Charge the tenant whose turn it is for the time since the last charge. */
 static void charge(struct vgx_turns *turns, struct vgx_turn_device *device, uint64_t now_ns) {
   uint32_t owner = owner_of(get(&device->turn));
   uint64_t from = get(&device->charged_ns);
@@ -44,14 +44,14 @@ static void charge(struct vgx_turns *turns, struct vgx_turn_device *device, uint
       __atomic_add_fetch(&tenant->virtual_ns, took * VGX_TURN_UNIT / weight_of(turns, owner - 1), __ATOMIC_SEQ_CST));
 }
 
-/* How far one tenant may be ahead of another: half of what a quantum is to the one of less weight, as turns go from
- * that far behind to that far ahead. */
+/* How far one tenant may be ahead of another in virtual time: half a quantum of the tenant with less weight. Turns take
+ * a tenant from that far behind to that far ahead. */
 static int64_t lead(const struct vgx_turns *turns, uint32_t one, uint32_t two) {
   uint64_t weight = weight_of(turns, one), other = weight_of(turns, two);
   return (int64_t)(get(&turns->quantum_ns) * VGX_TURN_UNIT / (weight < other ? weight : other) / 2);
 }
 
-/* The tenant that waits with least virtual time, other than `but`; VGX_TURN_TENANTS: nobody does. */
+/* The waiting tenant with the least virtual time, other than `but`; VGX_TURN_TENANTS: none waits. */
 static uint32_t next_waiting(const struct vgx_turns *turns, const struct vgx_turn_device *device, uint32_t but,
                              uint64_t now_ns) {
   uint32_t found = VGX_TURN_TENANTS, count = used(&turns->tenants_used, VGX_TURN_TENANTS);
@@ -66,8 +66,8 @@ static uint32_t next_waiting(const struct vgx_turns *turns, const struct vgx_tur
   return found;
 }
 
-/* When all that a tenant's sessions have on the device is expected to be done, one after another; 0: they have nothing
- * there. */
+/* When all work that a tenant's sessions have on the device is expected to be done, one session after another; 0: they
+ * have none. */
 static uint64_t work_of(const struct vgx_turns *turns, uint32_t device, uint32_t tenant, uint64_t now_ns) {
   uint64_t ahead = 0, since = 0;
   uint32_t count = used(&turns->rows_used, VGX_TURN_ROWS);
@@ -83,7 +83,7 @@ static uint64_t work_of(const struct vgx_turns *turns, uint32_t device, uint32_t
   return since + ahead > now_ns ? since + ahead : now_ns;
 }
 
-/* Alone is who submits while no other tenant has for long. */
+/* Note whether this tenant is alone: no other one has submitted or waited for `alone_ns`. */
 static void look_for_others(const struct vgx_turn_seat *seat, struct vgx_turn_device *device, uint64_t now_ns) {
   uint64_t alone_ns = get(&seat->turns->alone_ns), alone = get(&device->alone);
   if (alone && alone != seat->tenant + 1)
@@ -101,7 +101,7 @@ static void look_for_others(const struct vgx_turn_seat *seat, struct vgx_turn_de
   set(&device->alone, seat->tenant + 1);
 }
 
-/* The tenant whose turn it is goes on, unless another is due. */
+/* Whether the tenant that owns the turn keeps it: no other tenant is due. If so, records that it submits. */
 static bool goes_on(const struct vgx_turn_seat *seat, struct vgx_turn_device *device, uint64_t now_ns) {
   struct vgx_turn_tenant *me = &device->tenants[seat->tenant];
   uint32_t other = next_waiting(seat->turns, device, seat->tenant, now_ns);
@@ -114,7 +114,7 @@ static bool goes_on(const struct vgx_turn_seat *seat, struct vgx_turn_device *de
   return true;
 }
 
-/* Whether a tenant that waits may take the turn from `owner` (number + 1; 0: nobody has it). */
+/* Whether a waiting tenant may take the turn from `owner` (number + 1; 0: there is no owner). */
 static bool is_due(const struct vgx_turn_seat *seat, const struct vgx_turn_device *device, uint32_t owner,
                    uint64_t now_ns) {
   uint64_t mine = get(&device->tenants[seat->tenant].virtual_ns);
@@ -126,7 +126,7 @@ static bool is_due(const struct vgx_turn_seat *seat, const struct vgx_turn_devic
   if (difference(now_ns, get(&device->held_until_ns)) < 0 ||
       difference(get(&device->tenants[owner - 1].virtual_ns), mine) < lead(seat->turns, owner - 1, seat->tenant))
     return false;
-  /* Short work on the card delays this tenant's less than waiting for its end would. */
+  /* Taking the turn while short work is still on the card delays this tenant less than waiting for that work to end. */
   return difference(work_of(seat->turns, seat->device, owner - 1, now_ns),
                     now_ns + get(&seat->turns->quantum_ns) / 2) <= 0;
 }
@@ -141,7 +141,7 @@ bool vgx_turn_ask(const struct vgx_turn_seat *seat, uint64_t now_ns, uint64_t si
   if (owner == seat->tenant + 1)
     return goes_on(seat, device, now_ns);
   charge(turns, device, now_ns);
-  if (now_ns == since_ns) { /* it was idle: that earns it no more than it needs to be next */
+  if (now_ns == since_ns) { /* an idle tenant saves up no more time than it needs to be next */
     int64_t most = BEHIND_MOST * lead(turns, owner ? owner - 1 : seat->tenant, seat->tenant);
     if (difference(get(&device->virtual_ns), get(&me->virtual_ns)) > most)
       set(&me->virtual_ns, get(&device->virtual_ns) - (uint64_t)most);
@@ -151,7 +151,7 @@ bool vgx_turn_ask(const struct vgx_turn_seat *seat, uint64_t now_ns, uint64_t si
                   difference(now_ns, get(&device->held_until_ns)) >= 0;
   if (!starving && !is_due(seat, device, owner, now_ns))
     return false;
-  if (owner) { /* what it has left on the card is its own time, too */
+  if (owner) { /* the work that it leaves on the card is charged to it, too */
     uint64_t until = work_of(turns, seat->device, owner - 1, now_ns), most = now_ns + get(&turns->quantum_ns);
     charge(turns, device, until > most ? most : until > now_ns ? until : now_ns);
   }

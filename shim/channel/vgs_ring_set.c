@@ -26,7 +26,7 @@ int vgs_ring_processors(void) { return processors; }
 
 /* The processors that this process may use, which can be fewer than the machine has. */
 static int processor_count(void) {
-  cpu_set_t set; /* holds 1024; the call fails where there are more */
+  cpu_set_t set; /* room for 1,024 processors; sched_getaffinity fails on larger machines */
   return sched_getaffinity(0, sizeof set, &set) ? FEW_PROCESSORS + 1 : CPU_COUNT(&set);
 }
 

@@ -23,8 +23,8 @@ enum {
   FLAGS_ALL = 63
 };
 
-/* Values by attribute; texts on the heap. NULL or unset: the process's value, and for the process its default. Under
- * `lock`. */
+/* Values by attribute; texts on the heap. Where a context's text is NULL or its value is not set, the process's counts;
+ * where the process's is not set, the default. Under `lock`. */
 struct vgs_coredump {
   bool is_set[SETTINGS];
   uint32_t values[SETTINGS];

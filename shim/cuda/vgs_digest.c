@@ -1,7 +1,7 @@
 #include "vgs_digest.h"
 #include <stdbool.h>
 #include <string.h>
-#if defined __x86_64__ && !defined VGS_DIGEST_PLAIN /* the test chooses the instruction set by the latter */
+#if defined __x86_64__ && !defined VGS_DIGEST_PLAIN /* a test defines VGS_DIGEST_PLAIN */
 #include <cpuid.h>
 #endif
 

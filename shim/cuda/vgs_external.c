@@ -19,7 +19,7 @@ struct CUextMemory_st {
 };
 
 struct mapping {
-  CUdeviceptr address; /* what the program has and frees */
+  CUdeviceptr address; /* the buffer that the program gets and frees */
   CUdeviceptr base;
   size_t nbytes;
   struct mapping *next;
@@ -29,7 +29,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct CUextMemory_st *imports;
 static struct mapping *mappings;
 
-/* Name a reason once. */
+/* Log a reason once for each kind of refusal. */
 static CUresult refuse(const char *what, CUresult result, bool *named) {
   if (!__atomic_exchange_n(named, true, __ATOMIC_RELAXED))
     vgs_log(VGS_LOG_REASON, "%s: CUDA error %d", what, result);
@@ -66,7 +66,7 @@ CUresult vgs_cuImportExternalMemory(CUexternalMemory *extMem_out, const CUDA_EXT
   return CUDA_SUCCESS;
 }
 
-/* A copy of an import that exists. */
+/* Find an import and copy its description to *found. */
 static bool find(CUexternalMemory handle, struct CUextMemory_st *found) {
   pthread_mutex_lock(&lock);
   const struct CUextMemory_st *memory = imports;

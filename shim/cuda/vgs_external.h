@@ -12,7 +12,7 @@ CUresult vgs_semaphore_node(const CUDA_EXT_SEM_NODE_PARAMS *params);
 
 /* NOT_SUPPORTED where the current context's device has no decompression engine. */
 CUresult vgs_decompress_check(size_t *error_index);
-/* Say that an error is of no particular operation: which one, the worker's reply does not tell. */
+/* Set *error_index to "no particular operation": the worker's reply does not say which one failed. */
 void vgs_decompress_failed(size_t *error_index);
 
 #endif

@@ -30,7 +30,7 @@ struct container {
 
 static const char remedy[] = "pass PTX, a fatbin or a cubin, whole and as nvcc wrote it";
 
-/* Tell why an image is refused. */
+/* Report why an image is refused. */
 static CUresult refuse(const char *what) {
   char text[256];
   snprintf(text, sizeof text, "an image cannot be loaded (%d): %s: %s", CUDA_ERROR_INVALID_IMAGE, what, remedy);

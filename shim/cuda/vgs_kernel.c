@@ -35,7 +35,7 @@ static void fill_row(struct vgs_kernel *kernel, unsigned row, const struct vgw_k
     __atomic_store_n(&kernel->attributes[row][i], description->attributes[i], __ATOMIC_RELAXED);
 }
 
-/* Copy a kernel's first description, if it makes sense; it serves every device until the device's own is known. */
+/* Copy a kernel's first description, if it is consistent; it serves every device until the device's own is known. */
 static CUresult accept(struct vgs_kernel *kernel, const struct vgw_kernel_description *description) {
   enum { PARAMS_MAX = (DESCRIPTION_NBYTES - sizeof *description) / sizeof(struct vgw_param) };
   if (description->param_count > PARAMS_MAX || description->param_nbytes > 32768)
@@ -111,8 +111,8 @@ CUresult vgs_kernel_prepare(struct vgs_kernel *kernel) {
   return result;
 }
 
-/* Once a process: CUB, in CuPy, swallows the error and leaves its results as they were; NCCL asks for the attributes of
- * all its kernels. */
+/* Reported once per process. CUB, in CuPy, ignores the error and leaves its results unwritten; NCCL asks for the
+ * attributes of all its kernels. */
 static void report_refused_attribute(const struct vgs_kernel *kernel, CUresult result) {
   static bool reported;
   if (!kernel->missing || __atomic_exchange_n(&reported, true, __ATOMIC_RELAXED))

@@ -37,7 +37,7 @@ static CUresult wait_for(const CUDA_LAUNCH_PARAMS *launch, CUevent *event) {
   return vgs_cuStreamWaitEvent(launch->hStream, *event, 0);
 }
 
-/* Have every stream wait for what all of them hold now. */
+/* Make every stream wait for the work that is now in any of them. */
 static CUresult meet(const CUDA_LAUNCH_PARAMS *list, unsigned count) {
   CUevent events[DEVICES_MAX] = {NULL};
   CUresult result = CUDA_SUCCESS;
@@ -53,8 +53,8 @@ static CUresult meet(const CUDA_LAUNCH_PARAMS *list, unsigned count) {
   return result;
 }
 
-/* What is checked of a launch before any begins: its stream is one of a device of its own, and its shape the others'.
- */
+/* Check one launch before any of them begins: its stream is on a device that no earlier launch uses, and its shape is
+ * that of the others. */
 static CUresult check(const CUDA_LAUNCH_PARAMS *list, unsigned at) {
   const CUDA_LAUNCH_PARAMS *l = &list[at];
   if (memcmp(&l->gridDimX, &list->gridDimX, 7 * sizeof l->gridDimX))

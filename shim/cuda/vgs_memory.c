@@ -51,7 +51,7 @@ static CUresult attribute_of(const struct vgs_range *range, int attribute, CUdev
     *value = range->sync_memops;
     return CUDA_SUCCESS;
   case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-  case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: /* no card here has been seen to have the engine */
+  case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE: /* whether a card has the engine was never observed */
     return CUDA_SUCCESS;
   case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
     *value = 3; /* read and write */

@@ -1,5 +1,5 @@
 /* Asynchronous notifications. The driver has one kind, that a process is over its budget of device memory; a vGPU has
- * none (its limit refuses allocations instead), so what is registered is never called. */
+ * no such budget (its limit refuses allocations instead), so registered functions are never called. */
 #include "vgs_api.h"
 #include "vgs_device.h"
 #include <pthread.h>

@@ -146,7 +146,8 @@ bool vgs_wait_stream_is_done(uint32_t stream) {
   uint64_t entry = vgs_touch_entry(VGW_KIND_STREAM, stream);
   struct vgs_touch last = vgs_touch_of(entry);
   bool done = vgs_touch_is_done(stream, entry) ||
-              (entry && !last.mixed && vgs_progress_is_done(last.ring, last.position)); /* shown by a context wait */
+              /* a wait for the context has shown it */
+              (entry && !last.mixed && vgs_progress_is_done(last.ring, last.position));
   if (stream) /* the legacy stream waits for the others, too */
     return done;
   enum vgs_progress state = vgs_progress_query(vgs_context_entered->wire_id, &marks, &only);

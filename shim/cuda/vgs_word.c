@@ -8,7 +8,7 @@ CUdeviceptr vgs_word_address(CUdeviceptr address, uint64_t nbytes) {
     return 0;
   if (vgs_range_find(address, &range))
     return vgs_range_is_host(&range) ? vgs_range_device_address(&range, address) : address;
-  /* In the window: the device's address of registered memory, which the worker checks. */
+  /* An address in the window may be the device's address of registered memory; the worker checks it. */
   return address - VGW_PINNED_BEGIN < VGW_PINNED_NBYTES ? address : 0;
 }
 
