@@ -36,7 +36,8 @@ class CompileLimit:
 
     def _watch(self, done: _thread.LockType, clock: int, begun_s: float, what: str) -> None:
         left_s = self._limit_s
-        while not done.acquire(timeout=max(left_s, 0.01)):  # a thread uses no more processor time than time passes
+        # A thread uses at most as much processor time as passes on the clock.
+        while not done.acquire(timeout=max(left_s, 0.01)):
             try:
                 left_s = self._limit_s - (time.clock_gettime(clock) - begun_s)
             except OSError:

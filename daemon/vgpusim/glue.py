@@ -32,7 +32,7 @@ from vgpusim.ptx.undefined import Rule
 
 _INVALID_VALUE, _OUT_OF_MEMORY, _NOT_FOUND, _UNKNOWN = 1, 2, 500, 999
 _LINE_NBYTES = 1024
-_KEPT_NBYTES = 1 << 20  # of PTX, for each of the texts that are kept though no context has loaded them
+_KEPT_NBYTES = 1 << 20  # longest PTX text that is kept though no context has loaded it
 _SPACES = {"global": 0, "const": 1, "managed": 2}
 _NOT_ANSWERED = -(2**31)
 _UNSUPPORTED = 2**64 - 1
@@ -83,7 +83,7 @@ class Glue:
         self._cache = cache
 
     def set_compile_limit(self, limit_s: float, end: Callable[[str], object]) -> None:
-        """Call `end` with what is compiled or read once that has taken `limit_s` of processor time."""
+        """Call `end` with a description of the work if compiling or reading an image takes `limit_s` of a processor."""
         self._compile_limit = CompileLimit(limit_s, end)
 
     # ---- hooks, in the header's order

@@ -27,7 +27,7 @@ def reported(what: str, after_s: float | None = None) -> Iterator[None]:
     over = _thread.allocate_lock()
     over.acquire()
     limit_s = AFTER_S if after_s is None else after_s
-    _thread.start_new_thread(_watch, (over, limit_s, what))  # Thread.start() would wait until it runs
+    _thread.start_new_thread(_watch, (over, limit_s, what))  # Thread.start() would wait until the thread runs
     try:
         yield
     finally:
@@ -42,7 +42,7 @@ def _watch(over: _thread.LockType, after_s: float, what: str) -> None:
 
 
 def _say(what: str) -> float:
-    """Returns 0, or how many seconds after the last line this one may follow it."""
+    """Write the line. Returns 0, or, if the last line is too recent, how many seconds later it may be written."""
     global _last_at
     with _lock:
         now = time.monotonic()

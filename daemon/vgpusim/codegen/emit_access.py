@@ -2,8 +2,9 @@
 launch ends with 700, and that it is aligned, else with 716. The processor itself would report neither.
 
 Everything that kernels may reach lies in one range of addresses (device/vgx_sim_reach.h), so one test of an address's
-upper bits confines an access; within the range, what is not allocated is not mapped. Around the range nothing is mapped
-for _MARGIN_NBYTES and more: an address is tested once, and what is that near to it needs no test of its own."""
+upper bits confines an access; within the range, what is not allocated is not mapped. At least _MARGIN_NBYTES on both
+sides of the range are not mapped, so an access that is closer than that to a tested address needs no test of its own.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from vgpusim.ptx import ir
 _MISALIGNED_ADDRESS = 716  # CUDA_ERROR_MISALIGNED_ADDRESS
 _WRITING = ("st", "red", "stmatrix")
 _MARGIN_NBYTES = 1 << 20
-_OUTSIDE = -(1 << abi.REACH_NBITS) % (1 << 64)  # the bits of an address that tell its range
+_OUTSIDE = -(1 << abi.REACH_NBITS) % (1 << 64)  # the bits of an address that identify its range
 
 
 def description(ins: ir.Instruction, nbytes: int, kind: str = "") -> str:
@@ -49,7 +50,7 @@ def address(
         align: A power of two; 0: nbytes.
         kind: What a report calls the access, where the opcode does not tell.
         mask: Lanes whose addresses are used, an i32, where those are not the acting ones.
-        value, sizes: For the sanitizer: what is stored; where each lane's nbytes is that is known at run time.
+        value, sizes: For the sanitizer: the stored value; each lane's nbytes in memory, if known only at run time.
     """
     if not isinstance(operand, ir.Address):
         raise e.malformed("address expected")
@@ -113,7 +114,7 @@ def _shared(e: Emitter, value: Value, offset: int) -> Value:
     if offset:
         text = e.v(f"add {form.int(32)} {text}, {form.const(offset, 32)}")
     wide = e.resize(form, text, 32, 64)
-    # A vector is widened lane by lane: lanes below zero are not where the pattern says.
+    # A vector is widened lane by lane: lanes below zero do not follow the pattern.
     return Value(e.v(f"add {form.int(64)} {wide}, {window}"), 64, UNIFORM if value.uniform else VARYING)
 
 

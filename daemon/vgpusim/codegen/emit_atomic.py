@@ -61,12 +61,12 @@ def atomic(e: Emitter, ins: ir.Instruction) -> None:
 
 
 def _by_lane(e: Emitter, name: str, value: Value) -> Callable[[str], str]:
-    """What reads the element of a lane."""
+    """A function that emits the read of a lane's element."""
     return (lambda _: value.text) if value.uniform else e.spread(name, e.vector(value), value.nbits)
 
 
 def _all_lanes(e: Emitter, body: Callable[[str], None]) -> None:
-    """A loop over the acting lanes; where all act, as in most rounds of most loops, lane after lane without one."""
+    """A loop over the acting lanes; where all act, as in most rounds of most loops, unrolled."""
     bits = e.mask_bits()
     if bits == "-1":
         for lane in range(WARP):

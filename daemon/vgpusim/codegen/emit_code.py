@@ -33,7 +33,7 @@ class Turns(IntEnum):
     ROWS = 6
 
 
-_ROW_INSTRUCTIONS = 300  # at most, for Turns.ROWS: in larger kernels the cost of a call does not matter
+_ROW_INSTRUCTIONS = 300  # largest kernel with Turns.ROWS: in larger ones the cost of a call does not matter
 
 # Runs `count` CTAs that are neighbours in x, beginning with thread->cta, unless the launch stops. @warp is inlined, so
 # that LLVM hoists loads that are the same for all of them, such as parameters, out of the loops.

@@ -22,8 +22,8 @@ from vgpusim.ptx import ir
 
 _YIELD_PERIOD = 256  # rounds of a spinning loop before lanes outside it may run
 _DOUBLED_INSTRUCTIONS = 64  # blocks of loops up to this size are made for all lanes and for some
-_LARGE_NBYTES = 600_000  # of a warp function's text, copies included
-_COPY_NBYTES = 110  # of the text that saves or restores a register
+_LARGE_NBYTES = 600_000  # a warp function with more text than this, copies included, is large
+_COPY_NBYTES = 110  # estimated text that saves or restores one register
 _PATIENCE = 64  # rounds of waiting loops before other warps may run
 _MEET = frozenset(
     [

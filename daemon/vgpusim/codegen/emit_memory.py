@@ -27,7 +27,7 @@ from vgpusim.ptx import ir
 
 _SPACES = ("global", "shared", "local", "const", "param", "shared::cta", "shared::cluster")
 _LINE_NBYTES = 64  # of the processor's cache
-_ROWS_AHEAD = 16  # of a warp; measured with tests/bench: data fetched fewer rows ahead comes late
+_ROWS_AHEAD = 16  # rows of a warp; measured with tests/bench: with fewer, data arrive too late
 _TILES_AHEAD = 4
 _RECORDS_AHEAD = 8
 _WIDEST = 128  # bits: no gather has wider elements

@@ -73,12 +73,12 @@ def _constant(e: Emitter, what: str, text: str) -> str:
 
 
 def _rows(offsets: list[int], nbytes: int) -> list[Row]:
-    """Bytes without gaps that lanes access one after another."""
+    """Ranges without gaps whose elements consecutive lanes access."""
     rows: list[Row] = []
     following = -1
     for lane, offset in enumerate(offsets):
         if any(begin <= offset and offset + nbytes <= begin + size for begin, size, *_ in rows):
-            continue  # another lane has it, too
+            continue  # another lane accesses these bytes, too
         if rows and lane == following and offset == rows[-1][0] + rows[-1][1]:
             rows[-1] = (rows[-1][0], rows[-1][1] + nbytes, rows[-1][2], rows[-1][3])
         else:
@@ -116,9 +116,9 @@ _GROUP_ENDS = (
 
 
 def _group(e: Emitter, ins: ir.Instruction, at: Value, nbytes: int, align: int, known: int) -> str | None:
-    """Announce a load from shared memory and those that follow it in the block from the same register, without
-    anything between that orders warps. Returns the i1 that tells whether that was all there is to do, for each of
-    them."""
+    """Announce a load from shared memory and those that follow it in the block from the same register, without anything
+    between that orders warps. Returns, for each of these loads, an i1: whether it needs no announcement of its own.
+    """
     if id(ins) in e.announced:
         return e.announced.pop(id(ins))
     operand = ins.operands[1] if len(ins.operands) > 1 else None

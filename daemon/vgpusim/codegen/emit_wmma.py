@@ -117,7 +117,7 @@ def _move(e: Emitter, ins: ir.Instruction) -> None:
             raise e.unsupported()
         count, place = shape.m * shape.n // WARP, shape.c_place
     nbits = _NBITS[kind]
-    unit_nbits = _BIT_WORD if kind == "b1" else nbits  # of what the shape calls an element
+    unit_nbits = _BIT_WORD if kind == "b1" else nbits  # bits of one element as the shape counts elements
     word = max(32, nbits)
     per_register = word // unit_nbits
     registers = elements(fragment)
@@ -129,7 +129,7 @@ def _move(e: Emitter, ins: ir.Instruction) -> None:
     by_row = ins.has("row")
     space = space_of(e, ins)
     start = address(e, ins, where, space, max(1, nbits // 8), 1)
-    if e.state.counted:  # `address` has counted one element
+    if e.state.counted:  # `address` has already counted one element
         emit_count.access(e, ins, space, count * nbits // 8 - max(1, nbits // 8), "", None)
     if len(ins.operands) > 2:
         given = e.read(ins.operands[2], 32)

@@ -57,8 +57,9 @@ class Pattern:
         return Pattern(tuple(a if a == b else None for a, b in zip(self.steps, other.steps, strict=True)))
 
     def separate(self, alignment: int) -> bool:
-        """Whether each lane bit changes bits of the value that neither another one nor lane 0's value, a multiple of
-        `alignment`, has set: adding is then the same as or-ing, and bits can be taken apart."""
+        """Whether each lane bit changes bits of the value that no other lane bit changes and that lane 0's value, a
+        multiple of `alignment`, has not set. Adding then equals or-ing, and the bits can be separated.
+        """
         total = 0
         for step in self.steps:
             if step is None or step < 0 or step & total:

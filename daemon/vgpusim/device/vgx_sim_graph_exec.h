@@ -16,7 +16,7 @@ struct vgx_sim_step {
   uint64_t place;  /* a hash of the steps of its graph that it depends on */
   uint32_t type;
   uint32_t inside;           /* number of steps in its child graphs */
-  uint32_t slot;             /* of a step for an event: its place among these */
+  uint32_t slot;             /* of a step for an event: its index among such steps */
   bool disabled;             /* cuGraphNodeSetEnabled: launches pass over it */
   struct vgx_sim_work *work; /* NULL: nothing to do */
 };

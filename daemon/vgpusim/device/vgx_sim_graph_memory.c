@@ -17,13 +17,13 @@ enum { LOCATION_DEVICE = 1, ALLOCATION_PINNED = 1, ACCESS_READWRITE = 3 };
 enum { USED_CURRENT, USED_HIGH, RESERVED_CURRENT, RESERVED_HIGH, AMOUNTS }; /* CUgraphMem_attribute */
 
 struct memory {
-  uint32_t refs; /* of operations; one is the last launch's, while `allocated` */
+  uint32_t refs; /* references of operations; one belongs to the last launch, while `allocated` */
   struct vgx_sim_device *device;
   CUDA_MEM_ALLOC_NODE_PARAMS params; /* accessDescs is `descs` */
   CUmemAccessDesc descs[VGX_SIM_GRAPH_ACCESS_MAX];
-  bool allocated; /* by a launch, in the order of calls */
-  bool planned;   /* likewise, once the launch that is being checked has run */
-  bool in_use;    /* in the order of the work */
+  bool allocated; /* a launch has allocated it, as seen in the order of calls */
+  bool planned;   /* the same, once the launch that is being checked has run */
+  bool in_use;    /* the same, in the order in which the work runs */
   struct memory *next;
 };
 

@@ -19,7 +19,7 @@
 #include "vgx_sim_runtime.h"
 #include "vgx_sim_watch.h"
 
-#define PARAMS_PADDING 16u       /* readable behind the parameter block, says the ABI */
+#define PARAMS_PADDING 16u       /* bytes behind the parameter block that must be readable (vgx_sim_abi.h) */
 #define PARAMS_NBYTES_MAX 32764u /* as a card's */
 #define LAUNCH_ATTRIBUTES_MAX 64u
 #define WATCHED_CTAS_MAX 4096u         /* CTAs that the sanitizer tracks at once in an interleaved kernel */

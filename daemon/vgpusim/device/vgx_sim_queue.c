@@ -310,7 +310,7 @@ CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_sub
   activate(stream);
   wake_if_ready();
   if (mode == VGX_SIM_WAIT) {
-    while (!op->done) /* ends: the operation runs or is cancelled, and kernels are bounded by the watchdog */
+    while (!op->done) /* this wait ends: the operation runs or is cancelled, and the watchdog bounds kernels */
       vgx_sim_wait_progress_locked();
     result = op->result;
   }

@@ -197,7 +197,8 @@ struct vgx_sim_thread *vgx_sim_scratch_prepare(const struct vgx_sim_job *job, st
   }
   memset(s->counters, 0, sizeof s->counters);
   for (uint32_t i = 0; i < VGX_SIM_KNOWN_COUNT; i++)
-    s->thread.known[i] = (struct vgx_sim_known){.begin = 1, .generation = &never}; /* not even address 0 */
+    /* an empty range: it does not even hold address 0 */
+    s->thread.known[i] = (struct vgx_sim_known){.begin = 1, .generation = &never};
   s->thread.known_shared_nbytes = 0;
   return &s->thread;
 }

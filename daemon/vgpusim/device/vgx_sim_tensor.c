@@ -15,7 +15,7 @@ enum { INTERLEAVE_NONE, SWIZZLE_NONE = 0, SWIZZLE_128B = 3, FILL_ZERO = 0 };
 enum { REDUCE_NONE, REDUCE_ADD, REDUCE_MIN, REDUCE_MAX, REDUCE_INC, REDUCE_DEC, REDUCE_AND, REDUCE_OR, REDUCE_XOR };
 enum { ROW_COORDINATES = 1, ROW_SHARED = 6, LANES = 32 };
 #define STRIDE_MAX (1ull << 40)
-#define BOX_NBYTES_MAX (1ull << 18) /* shared memory holds less */
+#define BOX_NBYTES_MAX (1ull << 18) /* more than shared memory holds */
 #define DIMENSION_MAX (1ull << 32)
 
 enum type {

@@ -16,7 +16,7 @@ from .fatbin import Entry, Target
 LINKED_SECTION = ".vgpu.ptx"
 """Where link.link() puts its texts, each ended by a NUL."""
 
-# CuPy's own reductions are machine code: with CUPY_COMPILE_WITH_PTX alone, memory of sums keeps its old contents.
+# CuPy's own reductions are machine code: with CUPY_COMPILE_WITH_PTX alone, the results of sums are never written.
 REMEDY = (
     "rebuild with -gencode arch=compute_75,code=compute_75; "
     "for CuPy set CUPY_COMPILE_WITH_PTX=1 and CUPY_ACCELERATORS= (empty); "

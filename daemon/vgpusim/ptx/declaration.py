@@ -202,7 +202,7 @@ def parse_header(tokens: Tokens, name: str, is_entry: bool) -> ir.Function:
         function.params = parameters(tokens)
     while tokens.peek != "{":
         word = tokens.take()
-        if word == ".blocksareclusters":  # the grid would count clusters
+        if word == ".blocksareclusters":  # a launch's grid would then count clusters, not CTAs
             raise PtxError(f"line {tokens.line}: {word} is not supported", NOT_SUPPORTED)
         if word in (".maxntid", ".reqntid", ".reqnctapercluster"):
             block = [1, 1, 1]

@@ -272,8 +272,9 @@ class PtxModule:
         return sum(place.end - place.body for place in places) <= FOLLOWED_NBYTES
 
     def following(self, offsets: Sequence[int]) -> PtxModule:
-        """This module, with calls through pointers that may reach more functions than a kernel can hold reaching the
-        functions at these offsets in FUNCTIONS. An offset at which there is none is left out."""
+        """This module, in which a call through a pointer that may reach more functions than a kernel can hold reaches
+        only the functions at these offsets in FUNCTIONS. Offsets without a function are ignored.
+        """
         names = {number * FUNCTION_NBYTES: name for name, number in self._numbers.items() if self.is_callable(name)}
         view = copy.copy(self)
         view._followed = tuple(sorted(names[offset] for offset in offsets if offset in names))
