@@ -47,7 +47,7 @@ class Daemon(Protocol):
         """The document of `GET /v1/status`."""
 
     async def check_restart(self) -> str | None:
-        """Why the installed program cannot take over; None: it can."""
+        """The reason why the installed program cannot take over; None: it can."""
 
     def request_restart(self) -> None:
         """Replace this vgpud by the installed program, after this call returns."""

@@ -117,7 +117,7 @@ async def _stdin_closed() -> None:
 
 
 def _run(service: Service, until: Callable[[], Any] | None) -> None:
-    """On uvloop where it is installed, else on asyncio's own loop."""
+    """Run it on uvloop where that is installed, else on asyncio's own loop."""
     try:
         import uvloop
     except ImportError:

@@ -86,7 +86,7 @@ class PrivateDaemon:
                 env=child_environment() | {"NOTIFY_SOCKET": notify_path},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                stderr=log,  # None: ours, as the daemon's warnings are for the user
+                stderr=log,  # None: this process's, because the daemon's warnings are for the user
                 start_new_session=True,  # ^C is for the program
             )
             pidfd = os.pidfd_open(self._process.pid)

@@ -47,6 +47,6 @@ def list_(client: AdminClient, as_json: bool) -> None:
 @click.argument("name")
 @admin_command
 def revoke(client: AdminClient, name: str) -> None:
-    """Let nobody in by an issued token any more, and end the sessions that it let in."""
+    """Revoke an issued token: admit nobody by it any more, and end the sessions that were opened with it."""
     ended = client.request("DELETE", "tokens", name)["ended"]
     click.echo(f"{len(ended)} sessions ended")

@@ -78,7 +78,7 @@ _GAUGES: dict[str, tuple[str, tuple[int, ...], Callable[[Sequence[Any]], float]]
 _FIELD = struct.Struct("<IIqqIIQ")
 _MEMORY_TEMP, _NVLINK_SENT, _NVLINK_RECEIVED = 82, 138, 139  # the last two in KiB
 _ALL_LINKS = 0xFFFFFFFF
-_TEMPERATURE_MAX = 200  # what is above is no temperature, for DCGM, too
+_TEMPERATURE_MAX = 200  # higher readings are not temperatures; DCGM has the same limit
 _TEMPERATURE_MASK = 0xFFFFFFFF  # the value is 32 bits wide, whatever type NVML says
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
 FIRST_FD = 3
-KEPT = "vgpud-"  # begins the names of what an earlier vgpud has left with the manager (fd_store.py)
+KEPT = "vgpud-"  # prefix of the names under which an earlier vgpud stored descriptors with the manager (fd_store.py)
 KEPT_NAME = re.compile(f"{KEPT}(state-)?[0-9]{{1,18}}")
 _COUNT_CAP = 65536
 

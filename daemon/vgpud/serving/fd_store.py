@@ -1,4 +1,4 @@
-"""The service manager's file descriptor store: what it holds for the vgpud that follows when this one crashes.
+"""The service manager's file descriptor store: what the manager holds for the next vgpud in case this one crashes.
 
 A worker ends when the other end of its control socket is closed. While the manager holds that end, too, the worker
 goes on, and the vgpud that the manager starts next receives it (sd_notify(3): FDSTORE=1). The store has what
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _STATE = f"{KEPT}state-"
 _NBYTES_MAX = 256 << 20
 
-# An open file, however many descriptors it has: a manager keeps it once.
+# Identifies an open file, whatever number of descriptors it has: the manager stores an open file once.
 _Key = tuple[int, int, int]
 
 
@@ -76,12 +76,12 @@ class FdStore:
         }
 
     def restore(self, fields: dict[str, Any]) -> None:
-        """What the manager has of the vgpud before."""
+        """What the manager holds from the previous vgpud."""
         self._names = {(device, inode, pid): name for device, inode, pid, name in fields["names"]}
         self._number, self._state = fields["number"], fields["state"]
 
     def save(self, collect: Callable[[Outgoing], dict[str, Any]]) -> None:
-        """Have the manager keep what `collect` adds, and the document that it returns; and nothing else."""
+        """Make the manager hold exactly the descriptors that `collect` adds, and the document that it returns."""
         collected = _Collected(self._names, self._number)
         document = collect(collected)
         parts = [document[part] for part in ("server", "listeners", "launchers", "regions")]
@@ -112,7 +112,7 @@ class FdStore:
         self.sessions = len(document["server"]["served"]["sessions"])
 
     def clear(self) -> None:
-        """Nothing is to outlive this vgpud."""
+        """Empty the store: nothing shall outlive this vgpud."""
         if self._state:
             self._notifier.forget(self._state)
         for name in self._names.values():
@@ -122,7 +122,7 @@ class FdStore:
 
 
 class _Kept(Incoming):
-    """What the manager kept; one name may be taken more than once."""
+    """What the manager held; one name may be taken more than once."""
 
     is_after_crash = True
 
@@ -136,7 +136,7 @@ class _Kept(Incoming):
 
 
 def receive_kept(notifier: Notifier, environment: Mapping[str, str] = os.environ) -> Incoming | None:
-    """What a vgpud that crashed left with the manager; None: nothing that this version reads, and all is forgotten."""
+    """What a crashed vgpud left with the manager. None: nothing that this version can read; the store is emptied."""
     named = {FIRST_FD + i: name for i, name in enumerate(passed_names(environment)) if KEPT_NAME.fullmatch(name)}
     kept: dict[int, int] = {}
     states: dict[int, int] = {}

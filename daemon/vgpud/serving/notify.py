@@ -41,11 +41,11 @@ class Notifier:
         return True
 
     def store(self, name: str, fd: int) -> bool:
-        """Have the manager keep a descriptor for the next start, whatever becomes of its other end."""
+        """Ask the manager to store a descriptor for the next start, even when its other end is closed."""
         return self.send("FDSTORE=1", f"FDNAME={name}", "FDPOLL=0", fd=fd)
 
     def forget(self, name: str) -> None:
-        """Have it close one that it keeps."""
+        """Ask the manager to close a stored descriptor."""
         self.send("FDSTOREREMOVE=1", f"FDNAME={name}")
 
     def barrier(self) -> None:
@@ -56,7 +56,7 @@ class Notifier:
         finally:
             os.close(theirs)
         poll = select.poll()
-        poll.register(end, 0)  # the end of file alone
+        poll.register(end, 0)  # poll for the end of file alone
         if sent:
             poll.poll(_BARRIER_S * 1000)
         os.close(end)
@@ -66,11 +66,13 @@ class Notifier:
         self.send("READY=1", f"STATUS={status}")
 
     def reloading(self) -> None:
-        """The program is replaced in place: ready() follows."""
+        """Report that the program is being replaced in place; ready() follows."""
         self.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self, timeout_s: float) -> None:
-        """Stopping takes at most `timeout_s`: the manager waits that long, even if TimeoutStopSec is shorter."""
+        """Report that stopping takes at most `timeout_s`: the manager waits that long, even if TimeoutStopSec is
+        shorter.
+        """
         self.send("STOPPING=1", f"EXTEND_TIMEOUT_USEC={round(timeout_s * 1e6)}")
 
     def watchdog(self) -> None:

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
 _VHOST_VSOCK = Path("/dev/vhost-vsock")  # the kernel's own vsock device for virtual machines
 CHECK_TIMEOUT_S = 40.0  # for the installed program's `--check`, on a busy machine
-# How often what outlives a crash is looked at when no session begins or ends, how soon after one has, and how much
-# longer the pause is than the look takes of a processor.
+# The state that outlives a crash is collected at this interval when no session begins or ends, and after this pause
+# when one has; the pause is at least this many times as long as collecting takes of a processor.
 _KEEP_S, _KEEP_PAUSE_S, _KEEP_PART = 2.0, 0.05, 20
 _STOP_MARGIN_S = 10.0  # to close what is left, on a busy machine
 _RELOADABLE = {"limits", "tokens", "shares", "users", "default_share", "images", "log"}
@@ -493,7 +493,7 @@ class Service:
         }
 
     async def _keep(self) -> None:
-        """Have the manager keep what a vgpud that is started after a crash of this one goes on with."""
+        """Store with the manager what the next vgpud needs to continue after a crash of this one."""
         if not self._store.is_on:
             return
         while True:

@@ -221,7 +221,7 @@ class _LaunchedProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the kernel says so."""
+        """Whether the process has ended, as its pidfd tells."""
         return self._pidfd is None or _is_readable(self._pidfd)
 
     def watch(self, on_end: Callable[[], None]) -> None:
@@ -336,13 +336,13 @@ class _Launcher:
         launcher = cls(fields["pid"], control, lambda _missing, _own_ids: None, on_gone)
         launcher._is_retired = True
         for number, name in fields["processes"].items():
-            uid = fields.get("uids", {}).get(number)  # a vgpud before 2026-11-29 does not tell
+            uid = fields.get("uids", {}).get(number)  # a vgpud from before 2026-11-29 does not pass user ids on
             if ids is not None and uid is not None:
                 ids.reserve(uid)
             process = _LaunchedProcess(f"{launcher.pid}:{number}", _ignore, uid, ids)
             process.started(incoming.take(name))
             launcher._processes[int(number)] = process
-            if process.has_ended:  # while no vgpud ran; or the one before has read what the launcher says of it
+            if process.has_ended:  # it ended while no vgpud ran, or the previous vgpud has read the launcher's message
                 asyncio.get_running_loop().call_later(_LAST_WORD_S, launcher._presume_exited, int(number))
         return launcher, {process.key: process for process in launcher._processes.values()}
 
@@ -369,7 +369,7 @@ class _Launcher:
         loop.remove_reader(self._control.fileno())
         self._control.close()
         self._control = None
-        self._on_gone()  # first: a callback below may order another worker
+        self._on_gone()  # called first, because a callback below may order another worker
         orphans = set(self._processes.values())
         self._processes.clear()
         try:
@@ -386,7 +386,7 @@ class _Launcher:
         def over(process: _LaunchedProcess) -> None:
             orphans.discard(process)
             if not orphans:
-                kill()  # not before: their pid namespace may end with the launcher
+                kill()  # not earlier, because their pid namespace may end with the launcher
             process.exited(_UNKNOWN_CODE)
 
         if not orphans:

@@ -63,10 +63,10 @@ class _Waiting:
 class Supervisor:
     """Owns every worker process. All methods run on the event loop.
 
-    Where workers of one tenant share a user id (`shares_ids`), a waiting worker has an id that no other worker has, and
-    nobody's. The first client that gets it makes it its tenant's: the tenant's further clients get workers that are
-    started with this id, until its last worker has ended. So two tenants never have the same id, though a driver makes
-    what it knows of its process before the client is known.
+    Where workers of one tenant share a user id (`shares_ids`), a waiting worker has an id that no other worker has and
+    that belongs to no tenant yet. The first client that gets the worker assigns the id to its tenant: the tenant's
+    further clients get workers that are started with this id, until its last worker has ended. So two tenants never
+    have the same id, although a driver records facts about its process before the client is known.
     """
 
     def __init__(
@@ -198,7 +198,9 @@ class Supervisor:
         return [] if owner is None else [worker for worker in self._workers if worker.owner == owner]
 
     def _claim_starting(self, owner: object) -> None:
-        """Make the owner's a worker that is being started as a spare, so that further ones get its user id at once."""
+        """Assign a worker that is being started as a spare to the owner, so that the owner's further workers get its
+        user id at once.
+        """
         if owner is not None and not self._workers_of(owner):
             for worker in self._starting:
                 if worker.owner is None and worker.warm_device is None:
@@ -206,7 +208,7 @@ class Supervisor:
                     return
 
     def _pop_waiting(self, device: int, owner: object) -> Worker | None:
-        """A worker that waits, if there is one that the owner may have; it is the owner's from now on."""
+        """A waiting worker that the owner may have, if there is one; from now on it belongs to the owner."""
         if self._workers_of(owner):
             return None  # those that wait have other user ids
         worker = None
@@ -369,7 +371,7 @@ class Supervisor:
                     return
 
     def _lacking(self) -> list[object]:
-        """The owners of workers to start: those of waiting clients, and None for each spare that lacks."""
+        """The owners of workers to start: those of waiting clients, and None for each missing spare."""
         starting = Counter(worker.owner for worker in self._starting if worker.warm_device is None)
         lacking: list[object] = []
         for waiting in self._waiting:

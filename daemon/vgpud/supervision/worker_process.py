@@ -69,7 +69,7 @@ class Worker:
         self.is_attached = False  # it has answered its client, or is about to
         self.was_ended = False  # by vgpud
         self.session: int | None = None
-        self.owner: object = None  # whose the user id is, where workers of one tenant share one; None: nobody's yet
+        self.owner: object = None  # owner of the user id, where workers of one tenant share one; None: no owner yet
         self.warm_device = warm_device  # on which the worker creates a context
         self.reason: str | None = None
         self._was_stopped = False

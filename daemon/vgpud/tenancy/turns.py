@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 DEVICES, TENANTS, ROWS = 16, 64, 1024
-_CAP = 2**53  # what JSON and Prometheus hold exactly
+_CAP = 2**53  # largest integer that JSON and Prometheus hold exactly
 _WORD = struct.Struct("<Q")
 _HEAD = struct.Struct("<8Q")
 _TENANT = struct.Struct("<4Q")
@@ -38,11 +38,11 @@ _TENANT_MASK = 0xFFFF  # of a turn
 class Policy:
     """When turns begin and end."""
 
-    quantum_ns: int = 4_000_000  # what the tenant of less weight gets in a turn; each change costs some 0.1 ms
-    pause_ns: int = 60_000  # for which a tenant without work keeps its turn
-    ahead_ns: int = 150_000  # of work that a session has on the card; more if that is one kernel
-    starving_ns: int = 500_000_000  # whoever has waited for so long goes next
-    alone_ns: int = 60_000_000_000  # for which others submit nothing until a tenant needs no turns
+    quantum_ns: int = 4_000_000  # time that the tenant with less weight gets in a turn; each change costs some 0.1 ms
+    pause_ns: int = 60_000  # how long a tenant without work keeps its turn
+    ahead_ns: int = 150_000  # most work that a session queues on the card, unless it is one kernel
+    starving_ns: int = 500_000_000  # a tenant that has waited for so long goes next
+    alone_ns: int = 60_000_000_000  # how long no other tenant has submitted when a tenant needs no turns
 
 
 class Turns:
@@ -92,7 +92,7 @@ class Turns:
         _WORD.pack_into(self._memory, at, word)
 
     def take(self, row: int, tenant: str, weight: int) -> int | None:
-        """Let a session take turns with those of other tenants.
+        """Let a session take turns with the sessions of other tenants.
 
         Args:
             row: the session's number in the ledger.
@@ -109,7 +109,8 @@ class Turns:
             if number is None:
                 return None
             for device in range(DEVICES):
-                # Whoever comes is where those are who have been at work: waiting earns nothing.
+                # A tenant that arrives starts at the virtual time of the tenants that are at work: being idle earns
+                # nothing.
                 virtual_ns = self._word(_DEVICES_AT + device * _DEVICE_NBYTES + 2 * _WORD.size)
                 _TENANT.pack_into(self._memory, self._tenant_at(device, number), 0, virtual_ns, 0, 0)
             self._tenants[tenant] = number
@@ -126,9 +127,9 @@ class Turns:
         return _DEVICES_AT + device * _DEVICE_NBYTES + _DEVICE_HEAD.size + number * _TENANT.size
 
     def _end_being_alone(self) -> None:
-        """Have every tenant count as one that has just submitted: none is alone until it has been quiet for `alone_ns`.
+        """Count every tenant as one that has just submitted, because submissions without turns are not recorded.
 
-        What they submitted while they needed no turn has not been recorded.
+        So no tenant counts as alone before the others have submitted nothing for `alone_ns`.
         """
         for device in range(DEVICES):
             self._set(_DEVICES_AT + device * _DEVICE_NBYTES + 4 * _WORD.size, 0)
@@ -136,7 +137,7 @@ class Turns:
                 self._set(self._tenant_at(device, number) + 3 * _WORD.size, self._now_ns())
 
     def give_back(self, row: int) -> None:
-        """The session's worker has ended. A turn that its tenant has ends with the tenant's last session."""
+        """The session's worker has ended. When the tenant has no further session, its turn ends, too."""
         tenant = self._rows.pop(row)
         start = _WORK_AT + row * _WORK_NBYTES
         self._memory[start : start + _WORK_NBYTES] = bytes(_WORK_NBYTES)

@@ -71,7 +71,7 @@ class Stream:
         return len(self._backlog) - self._backlog_start
 
     def owes_credit(self) -> bool:
-        """Whether the guest should hear how much was forwarded.
+        """Whether the guest should be told how much was forwarded.
 
         Linux caps its credit at the smaller of both sides' buffers, so a quarter of BUF_ALLOC may never become due.
         """

@@ -105,7 +105,7 @@ class Vring:
         self.taken = (self.taken - 1) & 0xFFFF
 
     def complete(self, head: int, nbytes: int) -> None:
-        """Give a buffer back, `nbytes` of it written. The guest hears of it at the next `notify`."""
+        """Give a buffer back, `nbytes` of it written. The guest is told at the next `notify`."""
         index = self._used_index[1]
         _USED.pack_into(self._used, _USED.size * (index % self._size), head, nbytes)
         self._used_index[1] = (index + 1) & 0xFFFF

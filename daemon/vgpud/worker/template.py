@@ -13,7 +13,9 @@ _ORDINARY = frozenset(["rd", "wr", "mr", "mw", "me", "ac", "nr", "sd"])
 
 
 def make(executor: Any) -> None:
-    """In the launcher, when everything is loaded: prepare that workers can drop pages. Without, they are larger."""
+    """Called in the launcher when everything is loaded: prepares for workers to drop pages. If this fails, workers
+    only use more memory.
+    """
     with open("/proc/self/smaps", encoding="ascii", errors="replace") as file:
         found = list(ranges(file))
     if error := executor.lib.vgx_template_make(executor.ffi.new("struct vgx_range[]", found), len(found)):

@@ -19,11 +19,13 @@ class UserIds:
 
     def __init__(self, ids: range) -> None:
         self._ids = ids
-        self._workers: Counter[int] = Counter()  # that have the id
+        self._workers: Counter[int] = Counter()  # number of workers by id
         self._next = secrets.randbelow(len(ids))  # a vgpud that replaces another begins elsewhere
 
     def reserve(self, uid: int | None = None) -> int:
-        """One more worker has this id; None: one that no worker has. Raises OSError: all are in use."""
+        """Add a worker to this id, or, for None, to an id that no worker has. Returns the id. Raises OSError: all
+        ids are in use.
+        """
         uid = self._free() if uid is None else uid
         self._workers[uid] += 1
         return uid
@@ -37,7 +39,7 @@ class UserIds:
         raise OSError(f"all {len(self._ids)} user ids of workers are in use")
 
     def release(self, uid: int) -> None:
-        """A worker with this id has ended."""
+        """Record that a worker with this id has ended."""
         self._workers[uid] -= 1
         if self._workers[uid] == 0:
             del self._workers[uid]
