@@ -7,6 +7,8 @@ import os
 
 
 def open_descriptors() -> set[str]:
-    """Their numbers, after what earlier tests have left to the garbage collector is closed: it would go meanwhile."""
+    """The numbers of the open descriptors. What earlier tests have left to the garbage collector is closed first,
+    because it would disappear during the test.
+    """
     gc.collect()
     return set(os.listdir("/proc/self/fd"))

@@ -1,7 +1,6 @@
 /* card.c with time: a kernel of g blocks takes g us, on a card that all processes share and that executes what they
- * submit one after another. The card is the file CARD (-D), of a page, which exists before. Streams of a process count
- * as one. A launch with blocks of 32 n threads is counted in word n of the card, for tests that have several programs.
- */
+ * submit one after another. The card is the file CARD (-D) of one page, which must exist. Streams of a process count as
+ * one. A launch with blocks of 32 n threads is counted in word n of the card, for tests that have several programs. */
 #define cuInit untimed_cuInit
 #define cuLaunchKernel untimed_cuLaunchKernel
 #define cuStreamSynchronize untimed_cuStreamSynchronize

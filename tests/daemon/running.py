@@ -39,7 +39,7 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S) -> A
 
 
 def only(found: Callable[[], list[Any]]) -> Any:
-    """The only one of what `found` returns, once it is the only one: those of earlier tests end a moment later."""
+    """Wait until `found` returns a single item, and return it: items of earlier tests disappear a moment later."""
     return wait_until(lambda: now if len(now := found()) == 1 else None)[0]
 
 

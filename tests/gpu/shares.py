@@ -217,7 +217,7 @@ def compare(options: argparse.Namespace) -> int:
             if options.backend == "cuda":
                 environments["processes"] = [native(options.libcuda).of_program()] * len(WEIGHTS)
             for side, running in daemons.items():
-                # All of them are needed only where all train.
+                # All tenants are needed only in rounds in which all train.
                 numbers = range(len(WEIGHTS)) if kinds[side] else (0, len(WEIGHTS) - 1)
                 endpoint = str(running.endpoint)
                 environments[side] = [remote("", endpoint, token(number)).of_program() for number in numbers]

@@ -171,7 +171,9 @@ def test_pairs_of_devices(nvml: ctypes.CDLL, devices: list[ctypes.c_void_p]) -> 
 
 
 def test_events(nvml: ctypes.CDLL, standin: ctypes.CDLL, devices: list[ctypes.c_void_p]) -> None:
-    """Each set has the types that it registered, of the events since then; errors of programs are nobody's."""
+    """A set gets events of the types that it registered, from its registration on; no set gets errors that programs
+    caused.
+    """
     first, second = ctypes.c_void_p(), ctypes.c_void_p()
     assert nvml.nvmlEventSetCreate(ctypes.byref(first)) == SUCCESS
     assert nvml.nvmlEventSetCreate(ctypes.byref(second)) == SUCCESS

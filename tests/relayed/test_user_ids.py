@@ -57,7 +57,7 @@ def client(running: Running, token: str) -> IpcClient:
 
 
 def user_ids(running: Running) -> dict[int, int]:
-    """Of each session, in the order in which they began."""
+    """The user id of each session's worker, by session, in the order in which the sessions began."""
     sessions = running.status()["sessions"]
     found = {session["session"]: ids_of(session["worker_pid"]) for session in sessions}
     assert all(len(set(each)) == 1 for each in found.values()), "real, effective and saved are one"
@@ -97,7 +97,9 @@ def test_AT25_control_the_driver_shares_nothing_between_two_users(host: Running)
 
 
 def test_a_tenant_that_comes_again_gets_the_worker_that_waits(host: Running) -> None:
-    """Its last worker has ended, so the one that waits can become its own: nothing is started while it waits."""
+    """The tenant's last worker has ended, so that the waiting worker can become the tenant's: no other one is
+    started.
+    """
     for _ in range(2):
         spares = wait_until(lambda: host.status()["spare_workers"])
         one = client(host, "a")

@@ -78,7 +78,9 @@ def cases(program: Program) -> list[Case]:
 
 @functools.cache
 def variables(program: Program) -> dict[str, str]:
-    """What `vgpu run` sets for the program, but for the endpoint: of another daemon, as choosing opens a session."""
+    """What `vgpu run` sets for the program, without the endpoint. The choice is made with a daemon of its own, because
+    it opens a session.
+    """
     env = {**os.environ, "TRITON_CACHE_DIR": str(ROOT / "build/sanitizer/triton")}
     with PrivateDaemon(GPU) as private:
         give_libraries(env, str(program[0]), private.endpoint, Libraries())

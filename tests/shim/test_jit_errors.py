@@ -19,7 +19,7 @@ PROGRAM = ROOT / "tests/gpu/jit_errors.py"
 ORACLE = ROOT / "tests/shim/oracle/jit_errors.jsonl"  # an H200 under 580.159.04
 
 LATER = "the simulator does not check operand types"
-DIFFERENT = {  # from the card's results, and why
+DIFFERENT = {  # results that differ from the card's, with the reason
     ("load", "wrong type"): LATER,
     ("link", "wrong type"): LATER,
     ("load", "instruction of a later target"): "the simulator has every instruction of the device",
@@ -34,10 +34,11 @@ DIFFERENT = {  # from the card's results, and why
 
 
 def results(answer: dict[str, Any]) -> list[int]:
-    """Of the calls that load or link, up to the first error: what a failed link does afterwards is not compared."""
+    """The results of the calls that load or link, up to the first error: calls after a failed link are not compared."""
     codes: list[int] = []
     for call, code in answer["calls"]:
-        if not call.startswith("cuLibrary") and not call.startswith("cuKernel"):  # those say it later: see below
+        # A card reports the errors of these later: see test_the_results_are_a_cards.
+        if not call.startswith("cuLibrary") and not call.startswith("cuKernel"):
             codes.append(code)
             if code and call.startswith("cuLink"):
                 break
@@ -88,7 +89,7 @@ def answers(vgpu_run: Run) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def test_the_results_are_a_cards(answers: dict[tuple[str, str], dict[str, Any]]) -> None:
-    """But cuLibraryLoadData, which says 218 at once, where a card compiles for cuLibraryGetKernel and says it there."""
+    """The exception is cuLibraryLoadData: it returns 218 at once, where a card returns it from cuLibraryGetKernel."""
     different = {}
     for line in ORACLE.read_text().splitlines()[1:-1]:
         theirs = json.loads(line)
@@ -98,10 +99,10 @@ def test_the_results_are_a_cards(answers: dict[tuple[str, str], dict[str, Any]])
             different[key] = (results(answers[key]), results(theirs))
     different = {key: pair for key, pair in different.items() if pair[0] != pair[1]}
     unresolved = {("link", name) for name in LINKS if LINKS[name][0] == [0, 999]}
-    for key in unresolved:  # by cuLinkAddData the card links, with an error in the log; by cuLinkAddFile it says 999
+    for key in unresolved:  # after cuLinkAddData a card links, with an error in the log; cuLinkAddFile returns 999
         assert different.pop(key) == ([0, 0, 999], [0, 0, 0, 0, 0])
     twice = {("link", name) for name in ("defined twice", "function defined twice", "two unresolved")}
-    for key in twice:  # the card says it when the second input is added
+    for key in twice:  # the card returns the error when the second input is added
         assert different.pop(key) == ([0, 0, 0, 999], [0, 0, 999])
     assert set(different) <= set(DIFFERENT), different
 

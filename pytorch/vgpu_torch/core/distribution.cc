@@ -25,7 +25,7 @@ namespace {
 using Values = c10::ArrayRef<c10::IValue>;
 using Fill = void (*)(const at::Tensor &host, Values values, const Draws &draws);
 
-// Both kernels of the floating point distributions: four numbers a draw, or two of double precision.
+// As both of torch's kernels for floating point distributions: a draw gives four numbers, or two of double precision.
 template <typename scalar_t, typename F> void fill_uniform(const at::Tensor &host, const Draws &draws, F &&transform) {
   scalar_t *out = host.mutable_data_ptr<scalar_t>();
   if constexpr (std::is_same_v<scalar_t, double>)
@@ -253,7 +253,7 @@ void write(const std::string &name, const at::Tensor &device, Draws draws, Compu
   });
 }
 
-// Numbers alone: the tensor that is written is the device's.
+// The arguments that are numbers: the first one is the device's tensor to write, and is left out.
 std::vector<c10::IValue> without_tensors(std::vector<c10::IValue> values) {
   values[0] = c10::IValue();
   return values;

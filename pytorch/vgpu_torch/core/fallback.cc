@@ -13,7 +13,7 @@
 namespace vgpu_torch {
 namespace {
 
-// The device that the call is for: of its first CUDA tensor, else of a device argument, else the current one.
+// The device of a call: that of its first CUDA tensor, else that of a device argument, else the current one.
 c10::Device device_of(c10::ArrayRef<c10::IValue> values) {
   std::optional<c10::Device> found;
   for (const c10::IValue &value : values)
@@ -49,7 +49,7 @@ void Fallback::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet
     break;
   case Order::CAPTURED:
     if (waits)
-      stream.synchronize(); // as a GPU's kernel does: CUDA's error, and the capture is lost
+      stream.synchronize(); // as on a GPU this returns CUDA's error and invalidates the capture
     TORCH_CHECK_NOT_IMPLEMENTED(record_is_possible(op_, given), "vgpu: ", op_.name,
                                 " with these tensors is not simulated in a CUDA graph (docs/pytorch.md)");
     record(op_, handle, stream, stack);
@@ -69,7 +69,7 @@ void Fallback::operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet
   }
 }
 
-// False: the kernel refuses what recording gives it, and the arguments are on the stack still.
+// False: the kernel refuses the arguments that recording passes to it; the call's own arguments are still on the stack.
 bool Fallback::record_unless_refused(const c10::OperatorHandle &handle, const DeviceStream &stream,
                                      torch::jit::Stack *stack) const {
   const torch::jit::Stack before = *stack;

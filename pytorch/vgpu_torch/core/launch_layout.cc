@@ -5,7 +5,7 @@ namespace vgpu_torch {
 namespace {
 
 constexpr int64_t BLOCK = 256;
-constexpr uint64_t CALL_INCREMENT = 4; // a call of cuRAND's advances the offset by no more
+constexpr uint64_t CALL_INCREMENT = 4; // a call of a cuRAND function advances the offset by at most this
 constexpr uint64_t BERNOULLI_INCREMENT = 12;
 
 int64_t blocks_for(int64_t numel, c10::Device device) {

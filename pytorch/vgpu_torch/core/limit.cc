@@ -6,7 +6,7 @@
 namespace vgpu_torch {
 namespace {
 
-constexpr int64_t DIMENSIONS_MAX = 25; // of a TensorInfo; torch's check leaves its last place free
+constexpr int64_t DIMENSIONS_MAX = 25; // capacity of a TensorInfo; torch's check leaves the last entry unused
 
 void check_dimensions(const Operator &, c10::ArrayRef<c10::IValue> values) {
   TORCH_CHECK(values[0].toTensor().dim() < DIMENSIONS_MAX, "CUDA Tensors cannot have more than ", DIMENSIONS_MAX,
@@ -39,7 +39,7 @@ void check_reduction_of_truth(const Operator &op, c10::ArrayRef<c10::IValue> val
                               "\" not implemented for 'Bool'");
 }
 
-// Its keyword arguments, which the generated wrapper does not look at.
+// Checks the keyword arguments, which the generated wrapper does not check.
 void check_segments(const Operator &op, c10::ArrayRef<c10::IValue> values) {
   for (size_t i = 1; i < values.size(); i++)
     if (values[i].isTensor() && values[i].toTensor().defined())

@@ -82,7 +82,7 @@ bool Mirrors::fetch() {
       stream_.to_host(span.host.mutable_data(), static_cast<const char *>(span.device.data()) + span.begin, nbytes);
     span.base = span.host.data();
   }
-  // Also where nothing is read: a result's memory may be what a copy that is still under way used before.
+  // Wait even if nothing is read: a copy that is still under way may use the memory that is now a result's.
   if (contents_ == Contents::CURRENT)
     stream_.synchronize();
   return true;
@@ -165,7 +165,7 @@ void Mirrors::resize_device(const Pair &pair, Span &span) {
     pair.device.unsafeGetTensorImpl()->set_sizes_and_strides(host.sizes(), host.strides(),
                                                              pair.device.storage_offset());
   send(host, pair.device);
-  span.written = false; // its memory on the CPU is not what the tensor has now
+  span.written = false; // the span's memory on the CPU does not hold the tensor's new contents
 }
 
 void Mirrors::replace_sparse(const Pair &pair) const {

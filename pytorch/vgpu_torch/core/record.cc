@@ -46,7 +46,7 @@ void results_from(const Operator &op, const c10::OperatorHandle &handle, const D
   torch::jit::Stack scratch(values.begin(), values.end());
   std::optional<DefaultGeneratorScope> default_generator;
   if (op.is_random_by_default)
-    default_generator.emplace(RandomState()); // the program's own stays as it is
+    default_generator.emplace(RandomState()); // the program's own generator stays unchanged
   run_on_cpu(op, handle, cpu_key(values), &scratch);
   mirrors.write_back();
   for (c10::IValue &result : scratch)
@@ -55,13 +55,15 @@ void results_from(const Operator &op, const c10::OperatorHandle &handle, const D
   stack->insert(stack->end(), scratch.begin(), scratch.end());
 }
 
-// What one operator needs when it runs: no reference to the device's memory, which the program may free and use again.
+// What one operator needs when it runs. It holds no reference to the device's memory, which the program may free and
+// reuse.
 struct Recording {
   const Operator *op;
   c10::OperatorHandle handle;
   c10::DispatchKey key;
   IValues arguments;
-  std::vector<at::Tensor> targets; // of the results; undefined: an argument, or in an argument's memory
+  std::vector<at::Tensor>
+      targets; // tensors for the results; undefined: the result is an argument, or lies in one's memory
   std::vector<std::pair<const void *, const void *>> memory;
   std::optional<RandomState> random;
 
@@ -94,7 +96,7 @@ std::optional<RandomState> random_of(const Operator &op, const IValues &given, c
   return op.is_random_by_default ? std::optional(RandomState::draw_for_host(std::nullopt, device)) : std::nullopt;
 }
 
-// Tensors of the CPU as they are now: a kernel's parameters are read when it is launched.
+// Copy the CPU's tensors as they are now: a kernel's parameters are read when it is launched.
 void copy_host_tensors(IValues &values) {
   for (c10::IValue &value : values)
     replace_tensors(value, [](const at::Tensor &tensor) {
@@ -120,7 +122,7 @@ bool record_is_possible(const Operator &op, c10::ArrayRef<c10::IValue> given) {
   return possible;
 }
 
-// The shapes are the kernel's own, for zeros; where it refuses zeros (a division), for ones.
+// The results' shapes come from a run of the kernel on zeros, or on ones where it refuses zeros (a division).
 void record_results(const Operator &op, const c10::OperatorHandle &handle, const DeviceStream &stream,
                     torch::jit::Stack *stack) {
   const torch::jit::Stack before = *stack;

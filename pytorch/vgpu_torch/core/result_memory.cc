@@ -9,8 +9,8 @@
 namespace vgpu_torch {
 namespace {
 
-constexpr size_t MAX_ALLOCATIONS = 64;  // of one call that are told apart: bits of a word
-constexpr size_t MAX_CALLS = 16 * 1024; // remembered by a thread
+constexpr size_t MAX_ALLOCATIONS = 64;  // allocations of one call that are distinguished: bits of a word
+constexpr size_t MAX_CALLS = 16 * 1024; // calls that a thread remembers
 
 thread_local ResultMemory *current = nullptr;
 thread_local std::unordered_map<uint64_t, uint64_t> results_of_calls;
@@ -82,7 +82,7 @@ uint64_t hash_of(const Operator &op, c10::ArrayRef<c10::IValue> given) {
   return hash;
 }
 
-// Small calls are not worth a look at their arguments.
+// Hashing the arguments of small calls would cost more than it saves.
 bool has_large(c10::ArrayRef<c10::IValue> given) {
   bool large = false;
   for (const c10::IValue &value : given)
@@ -140,10 +140,10 @@ c10::Storage ResultMemory::take(const at::Tensor &result) {
   const c10::StorageImpl &host = *result.storage().unsafeGetStorageImpl();
   const bool is_all =
       result.storage_offset() == 0 && result.is_non_overlapping_and_dense() && result.nbytes() == host.nbytes();
-  // Nobody else may write there: neither a kernel that keeps its result, nor another result.
+  // Nothing else may write to this memory: neither a kernel that keeps its result, nor another result.
   if (!is_all || result.storage().use_count() != 1)
     return {};
-  // The last one: memory of an earlier allocation may have been freed and used again.
+  // The last such allocation: memory of an earlier one may have been freed and reused.
   const auto at = std::find(allocations_.rbegin(), allocations_.rend(), host.data());
   if (at == allocations_.rend())
     return {};

@@ -29,7 +29,7 @@ c10::IValue *arguments_on(const Operator &op, torch::jit::Stack *stack) {
   return stack->data() + stack->size() - op.arguments.size();
 }
 
-// Whether the CPU's kernel has its statistics in half precision: no parameter is in single precision.
+// Whether the CPU's kernel computes statistics in half precision: it does if no parameter is in single precision.
 bool is_half(const Operator &op, c10::IValue *values, Names parameters) {
   if (!at::isReducedFloatingType(tensor(op, values, "input").scalar_type()))
     return false;
@@ -120,8 +120,9 @@ void batch_norm(const Operator &op, const c10::OperatorHandle &handle, c10::Disp
   }
 }
 
-// The CPU's kernel computes with its own statistics, which are rounded earlier than those that batch_norm returns: the
-// gradient is the CPU's if the kernel has them. They are computed anew if the given ones are those of the input.
+// The CPU's kernel computes with its own statistics, which are rounded earlier than those that batch_norm returns: with
+// its own statistics the kernel gives the CPU's gradient. They are computed anew if the given ones are those of the
+// input.
 void batch_norm_backward(const Operator &op, const c10::OperatorHandle &handle, c10::DispatchKey key,
                          torch::jit::Stack *stack) {
   c10::IValue *values = arguments_on(op, stack);

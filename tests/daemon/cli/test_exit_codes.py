@@ -18,7 +18,7 @@ from vgpud.cli.main import vgpu
 from tests.conftest import ROOT, VGPU
 from tests.daemon.running import ENVIRONMENT, Running
 
-ARGUMENTS = {  # what a command needs besides, to get as far as the connection
+ARGUMENTS = {  # further arguments with which a command gets as far as the connection
     "run": ["--", "/bin/true"],
     "vm exec": ["--", "/bin/true"],
     "bench": ["--remoted-only"],
@@ -32,7 +32,7 @@ ARGUMENTS = {  # what a command needs besides, to get as far as the connection
     "token revoke": ["job"],
     "top": ["-n", "1"],
 }
-WRITE_ONLY = {"cdi generate", "install"}  # an endpoint is written down, not asked
+WRITE_ONLY = {"cdi generate", "install"}  # the endpoint is written to a file, without a connection
 OF_A_MACHINE = {"vm exec"}  # needs root before it connects
 
 

@@ -116,7 +116,7 @@ def at_work(host: Running, share: str) -> list[dict[str, Any]]:
 
 
 def memory_of(host: Running, share: str) -> list[list[int]]:
-    """Bytes on each device of the host, of each session of a share."""
+    """For each session of a share, the bytes that it uses on each device of the host."""
     return [each["memory_nbytes"] for each in at_work(host, share)]
 
 
@@ -149,7 +149,7 @@ def test_each_share_sees_its_own_devices_and_counts_them_on_the_hosts(host: Runn
 
 
 def test_a_device_that_goes_is_found_under_its_number_on_the_host(host: Running) -> None:
-    outer, inner = start(host, "outer"), start(host, "inner")  # each has used its device 0: the host's 0 and 1
+    outer, inner = start(host, "outer"), start(host, "inner")  # each uses its device 0, which is the host's 0 or 1
     ended = host.admin.request("DELETE", "devices", "1", "service", document={"why": "test"})["ended"]
     assert len(ended) == 1
     wait_until(lambda: not at_work(host, "inner"))

@@ -27,7 +27,7 @@ class Desk(ctypes.Structure):
 
 
 class Worker:
-    """A worker's end, and vgpud's, `host`."""
+    """The worker's end of a desk's socket, and vgpud's end, `host`."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
@@ -72,7 +72,7 @@ def test_a_late_answer_is_dropped_with_its_descriptor(worker: Worker) -> None:
     assert worker.send()
     assert worker.receive() is None  # after two seconds
     assert worker.send()
-    with open(os.devnull, "rb") as given:  # both answers come now, in order
+    with open(os.devnull, "rb") as given:  # both answers are sent now, in order
         worker.answer(b"answer 1", given.fileno())
         worker.answer(b"answer 2", given.fileno())
     got = worker.receive()
@@ -96,7 +96,7 @@ def test_a_host_that_does_not_answer_is_not_asked_for_ever(worker: Worker) -> No
 
 
 def test_a_lost_answer_does_not_cost_its_timeout_for_ever(worker: Worker) -> None:
-    """A vgpud that crashed has taken a question along: the next one's answer is then taken for the late one."""
+    """A crashed vgpud has lost a question, so the next question's answer is counted as the lost one's."""
     worker.desk.late, worker.desk.missed = 1, MISSED_MAX - 1
     assert worker.send()
     worker.answer(b"answered")

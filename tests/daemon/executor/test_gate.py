@@ -58,7 +58,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     source = ROOT / "tests/bench/timed_card.c"
     subprocess.run(["cc", "-O2", "-shared", "-fPIC", f'-DCARD="{card}"', str(source), "-o", str(driver)], check=True)
     lines = [f"listen = ['unix:{folder}/s']", f"admin = '{folder}/admin.sock'", f"cache_dir = '{folder}'"]
-    # Without the launcher, whose workers have user ids that may not open the card's file.
+    # Workers are started without the launcher, whose workers have user ids that may not open the card's file.
     worker = [sys.executable, "-m", "vgpud.worker", "--backend", "cuda", "--libcuda", str(driver)]
     lines += ["backend = 'cuda'", f"libcuda = '{driver}'", f"worker_command = {worker!r}"]
     for name, weight in WEIGHTS.items():
@@ -93,7 +93,7 @@ def start(running: Running) -> Iterator[Start]:
 
     yield program
     for each in started:
-        each.kill()  # what it has launched would take seconds
+        each.kill()  # the kernels that it has launched would take seconds
         each.communicate(timeout=60)
 
 
@@ -113,7 +113,7 @@ def card(running: Running) -> bytes:
 
 
 def counts(running: Running) -> list[int]:
-    """How many kernels the card has been given, by the number of the program."""
+    """The number of kernels that each program has submitted to the card, by the program's number."""
     return [0, *struct.unpack("<3q", card(running)[8:32])]
 
 
@@ -126,8 +126,10 @@ def turns_file(running: Running) -> Iterator[mmap.mmap]:
 
 
 def test_two_that_saturate(running: Running, start: Start) -> None:
-    """By counted kernels. Programs launch more than the card can do; but where the machine has no processor left for a
-    worker in its turn, the turn goes by, so the bound is wide: without turns both would get half."""
+    """Parts of all kernels, by count. The programs launch more than the card can execute. Where the machine has no
+    processor left for a worker in its turn, the turn passes unused, so the bound is wide; without turns both would get
+    half.
+    """
     programs = [start(name, SATURATE.format(number=number)) for number, name in enumerate(WEIGHTS, 2)]
     for program in programs:
         tell(program)
@@ -142,12 +144,14 @@ def test_two_that_saturate(running: Running, start: Start) -> None:
 
 
 def test_what_another_has_queued_does_not_open_the_gate(running: Running, start: Start) -> None:
-    """A tenant that was alone has filled the card's queue. Who comes then must not queue all it has beside that."""
+    """A tenant that was alone has filled the card's queue. A tenant that comes then must not queue all its work
+    besides.
+    """
     light = start("light", "for _ in range(5000): launch(400, None, 3)\nprint('queued', flush=True)\nsys.stdin.read()")
     heavy = start("heavy", SATURATE.format(number=2))
     before = counts(running)
     with turns_file(running) as memory:
-        struct.pack_into("<Q", memory, ALONE_NS_AT, 1)  # whoever submits is alone
+        struct.pack_into("<Q", memory, ALONE_NS_AT, 1)  # a tenant that submits counts as alone at once
         try:
             tell(light)
             assert read(light) == "queued"
@@ -160,12 +164,12 @@ def test_what_another_has_queued_does_not_open_the_gate(running: Running, start:
         queued, now = counts(running)[2] - before[2], time.monotonic_ns()
         if now > free_ns:
             break
-        assert queued <= 2 + (now - begun) / 5e6  # one in 5 ms, should the first wait for it
+        assert queued <= 2 + (now - begun) / 5e6  # one more in each 5 ms, in case the first depends on it
         time.sleep(0.01)
 
 
 def test_a_damaged_file_of_turns_stops_nobody(running: Running, start: Start) -> None:
-    """What a worker that a client has taken over could write: the turn is for ever a tenant's that has no session."""
+    """What a compromised worker could write: the turn belongs for ever to a tenant that has no session."""
     programs = [start(name, "launch(50)\nok(cuda.cuCtxSynchronize())\nprint('done', flush=True)") for name in WEIGHTS]
     with turns_file(running) as memory:
         turn, held_until = turns._DEVICES_AT, turns._DEVICES_AT + 3 * 8  # of the first device
@@ -182,7 +186,7 @@ def test_a_damaged_file_of_turns_stops_nobody(running: Running, start: Start) ->
 
 
 def test_captures_graphs_and_contexts_that_go(running: Running, start: Start) -> None:
-    """What is captured waits for no turn; events of a context that goes are not used again."""
+    """Captured work waits for no turn; events of a destroyed context are not used again."""
     before = counts(running)
     tell(start("light", SATURATE.format(number=3)))
     program = start(

@@ -23,7 +23,7 @@ def card(library: ctypes.CDLL) -> Card:
 
 
 def parts(card: Card, tenants: list[Tenant], for_ns: int) -> list[float]:
-    """What part of all kernels' time each tenant got."""
+    """Each tenant's part of the time of all kernels."""
     before = [tenant.done_ns for tenant in tenants]
     card.run(for_ns)
     got = [tenant.done_ns - done for tenant, done in zip(tenants, before, strict=True)]
@@ -68,7 +68,7 @@ def test_sessions_of_one_tenant_count_together(card: Card) -> None:
 
 @pytest.mark.parametrize("weight", [300, 100])
 def test_inference_beside_training(weight: int, card: Card) -> None:
-    """What uses less than its share waits for the work that is on the card, and for nothing else."""
+    """A tenant that uses less than its share waits only for work that is already on the card."""
     small, large = card.tenant("inference", weight), card.tenant("training")
     alone: list[int] = []
     work = infer(small, 2 * MS, 9, 5 * US, alone)
@@ -84,7 +84,7 @@ def test_inference_beside_training(weight: int, card: Card) -> None:
     alone.sort(), beside.sort()
     longest = max(200 * US, card.policy.ahead_ns)
     assert beside[len(beside) * 99 // 100] <= 1.2 * alone[len(alone) * 99 // 100] + longest
-    assert large.done_ns > 0.6 * 1_000 * MS  # what the other leaves is used
+    assert large.done_ns > 0.6 * 1_000 * MS  # the large tenant uses what the small one leaves
     assert got > 0.9
 
 

@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 
 EXECUTOR = ROOT / "daemon/executor"
 MS, US = 1_000_000, 1_000
-Step = Generator[int]  # yields how long it sleeps
+Step = Generator[int]  # yields the times for which it sleeps
 
 
 class Seat(ctypes.Structure):
@@ -47,9 +47,9 @@ class Card:
 
     library: ctypes.CDLL
     policy: Policy = field(default_factory=Policy)
-    waiting_ns: int = 30_000  # between two tries in another's turn
+    waiting_ns: int = 30_000  # between two tries in the turn of another tenant
     now_ns: int = 1_000_000_000
-    free_ns: int = 0  # when it has done all that was submitted
+    free_ns: int = 0  # when the card has executed all submitted kernels
 
     def __post_init__(self) -> None:
         self.turns = Turns(self.policy, now_ns=lambda: self.now_ns)
@@ -137,7 +137,7 @@ class Tenant:
 
 
 def saturate(tenant: Tenant, kernel_ns: int, at_once: int = 8) -> Step:
-    """Kernels without a pause, but that a program makes when it has waited for some of them."""
+    """Kernels without a pause, except that the program at times waits for some of them."""
     while True:
         for _ in range(at_once):
             yield from tenant.submit(kernel_ns)
@@ -146,7 +146,7 @@ def saturate(tenant: Tenant, kernel_ns: int, at_once: int = 8) -> Step:
 
 
 def infer(tenant: Tenant, period_ns: int, kernels: int, kernel_ns: int, times: list[int], seed: int = 0) -> Step:
-    """A burst of kernels now and then; `times` are from its begin to its end."""
+    """Bursts of kernels; the duration of each is appended to `times`."""
     chance = random.Random(seed)
     card = tenant.card
     while True:

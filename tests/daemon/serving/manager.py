@@ -71,13 +71,13 @@ class Manager:
 
     @property
     def names(self) -> list[str]:
-        """Of all that is kept."""
+        """The names of all kept descriptors."""
         with self._lock:
             return [name for name, _fd in self.kept]
 
     @property
     def sessions(self) -> set[int]:
-        """That the newest document describes with their workers."""
+        """The sessions with a worker that the newest document describes."""
         with self._lock:
             states = {int(name.rpartition("-")[2]): fd for name, fd in self.kept if "-state-" in name}
             if not states:
@@ -86,12 +86,12 @@ class Manager:
         return {int(number) for number in document["server"]["served"]["sessions"]}
 
     def keep(self, name: str, fd: int) -> None:
-        """As if vgpud had asked for it; takes ownership."""
+        """Keep a descriptor as if vgpud had asked for it; takes ownership."""
         with self._lock:
             self.kept.append((name, fd))
 
     def lose(self, name: str) -> None:
-        """As if there had not been room for it."""
+        """Forget the name, as if there had been no room for the descriptor."""
         with self._lock:
             self._take({"FDSTOREREMOVE": "1", "FDNAME": name}, [])
 
@@ -103,13 +103,13 @@ class Manager:
             return found
 
     def start(self, config: Path, log_name: str) -> Running:
-        """A vgpud, which is passed all that is kept and has become ready."""
+        """Start a vgpud with all kept descriptors, and wait until it is ready."""
         running = self.launch(config, log_name)
         running.wait_ready()
         return running
 
     def launch(self, config: Path, log_name: str) -> Running:
-        """A vgpud, which is passed all that is kept."""
+        """Start a vgpud with all kept descriptors."""
         with self._lock:
             kept = list(self.kept)
         environment = {
@@ -131,14 +131,14 @@ class Manager:
         return Running(process, config, self._folder / log_name, self._folder / "admin.sock")
 
     def release(self) -> None:
-        """Close everything, as when the service is given up."""
+        """Close all kept descriptors, as systemd does when it gives the service up."""
         with self._lock:
             for _name, fd in self.kept:
                 os.close(fd)
             self.kept.clear()
 
     def close(self) -> None:
-        """And hear no more; end what a failed test has left."""
+        """Stop receiving messages, and end what a failed test has left."""
         for process in self._started:
             process.kill()
             process.wait()

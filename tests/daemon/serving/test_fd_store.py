@@ -46,12 +46,12 @@ def config(tmp_path: Path) -> Path:
 
 
 def workers(running: Running) -> dict[int, int]:
-    """Process ids, by session."""
+    """The workers' process ids, by session."""
     return {each["session"]: each["worker_pid"] for each in running.admin.get("sessions")["sessions"]}
 
 
 def wait_kept(manager: Manager, *sessions: int) -> None:
-    """Until the manager has what these sessions need, and no others'."""
+    """Wait until the manager keeps what these sessions need, and nothing of other sessions."""
     wait_until(lambda: manager.sessions == set(sessions))
 
 
@@ -66,7 +66,7 @@ def test_sessions_outlive_a_crash(manager: Manager, config: Path) -> None:
     first.process.kill()
     first.process.wait()
     for program in programs:
-        program.step()  # nobody is there but the worker
+        program.step()  # no vgpud runs, only the worker
     second = manager.start(config, "log2")
     assert second.status()["generation"] == 2
     assert workers(second) == before
@@ -88,11 +88,11 @@ def test_sessions_outlive_a_crash(manager: Manager, config: Path) -> None:
     programs[1].process.communicate()
     late.process.communicate()
     assert not any(process_exists(pid) for pid in before.values())
-    wait_until(lambda: manager.names == [])  # a stop leaves nothing
+    wait_until(lambda: manager.names == [])  # a stopped vgpud leaves nothing behind
 
 
 def test_what_a_manager_gives_up_ends(manager: Manager, config: Path) -> None:
-    """A vgpud that is not started again: the manager closes what it keeps, and workers end by themselves."""
+    """If vgpud is not started again, the manager closes what it keeps, and the workers end by themselves."""
     running = manager.start(config, "log")
     program = Program(str(running.endpoint), PROGRAM, STEP)
     program.step()
@@ -118,7 +118,7 @@ def test_a_session_that_ends_while_nobody_runs_is_closed(manager: Manager, confi
     wait_until(lambda: not process_exists(worker))
     next_one = manager.start(config, "log2")
     wait_until(lambda: workers(next_one) == {})
-    next_one.process.kill()  # its last words are not in the manager's document
+    next_one.process.kill()  # the manager's document lacks its last changes
     next_one.process.wait()
     last = manager.start(config, "log3")
     wait_until(lambda: workers(last) == {})
@@ -144,7 +144,7 @@ def test_a_restart_in_place_keeps_what_is_kept(manager: Manager, config: Path) -
 
 
 def test_a_session_whose_descriptors_are_missing_ends_alone(manager: Manager, config: Path) -> None:
-    """The manager had no room for one of a session's descriptors."""
+    """The manager has lost one of a session's descriptors."""
     running = manager.start(config, "log")
     programs = [Program(str(running.endpoint), PROGRAM, STEP) for _ in range(2)]
     before = workers(running)
@@ -182,7 +182,9 @@ def high(fd: int, number: int) -> int:
 
 @pytest.mark.parametrize("what", DOCUMENTS)
 def test_a_damaged_store_is_forgotten(what: str, tmp_path: Path) -> None:
-    """As vgpud reads it; its workers end, because the manager forgets their sockets, too."""
+    """A vgpud that finds a damaged document forgets it; the workers end, because the manager closes their sockets,
+    too.
+    """
     memory = high(os.memfd_create("state"), 500)
     end = high(os.memfd_create("end"), memory + 1)
     os.write(memory, DOCUMENTS[what])
@@ -205,8 +207,9 @@ def test_a_damaged_store_is_forgotten(what: str, tmp_path: Path) -> None:
 
 
 def test_a_document_that_ends_vgpud_is_tried_once(manager: Manager, config: Path) -> None:
-    """Also with the listeners of the vgpud before in the store, which look like another vgpud's, and with names and
-    descriptors that are nobody's."""
+    """The store also holds the previous vgpud's listeners, which look like another vgpud's, and unknown names and
+    descriptors.
+    """
     running = manager.start(config, "log")
     program = Program(str(running.endpoint), PROGRAM, STEP)
     [(session, worker)] = workers(running).items()

@@ -35,7 +35,9 @@ async def ended(supervisor: Supervisor) -> None:
 
 
 def check(alive: dict[Worker, object], supervisor: Supervisor) -> None:
-    """Workers have one user id if, and only if, they have one tenant; those that wait have one that nobody has."""
+    """Two workers with clients share a user id if and only if they serve one tenant; no other worker has a waiting
+    worker's id.
+    """
     for worker, tenant in alive.items():
         assert worker.uid is not None
         for other, its in alive.items():
@@ -59,7 +61,7 @@ async def test_AT25_clients_that_come_at_once(tmp_path, spare_workers):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.asyncio
 async def test_AT25_tenants_that_come_and_go(tmp_path, seed):
-    """With few ids, so that one that was released is soon used again."""
+    """There are few ids, so that a released one is soon used again."""
     choices, alive = random.Random(seed), dict[Worker, object]()
     supervisor = supervisor_of(tmp_path, 12, spare_workers=1)
     supervisor.start()
@@ -73,7 +75,7 @@ async def test_AT25_tenants_that_come_and_go(tmp_path, seed):
             worker = choices.choice([*alive])
             del alive[worker]
             worker.kill()
-        if choices.random() < 0.5:  # else the next step comes before the end is known
+        if choices.random() < 0.5:  # otherwise the next step begins before vgpud knows of the end
             await until(lambda: not any(worker.was_ended for worker in supervisor._workers))
         check(alive, supervisor)
     await ended(supervisor)

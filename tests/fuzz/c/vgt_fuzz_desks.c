@@ -1,5 +1,5 @@
-/* vgpud's services for a worker: it has no image, and gives whoever asks the object of the kind that was shared last.
- */
+/* Stands for vgpud's services: it finds no image, and answers a request for a shared object with the last one shared of
+ * that kind. */
 #define _GNU_SOURCE
 #include "vgt_fuzz_desks.h"
 
@@ -57,7 +57,8 @@ static bool send_answer(int fd, const struct answer *answer, int passed) {
     *CMSG_FIRSTHDR(&message) = (struct cmsghdr){CMSG_LEN(sizeof passed), SOL_SOCKET, SCM_RIGHTS};
     memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &passed, sizeof passed);
   }
-  return syscall(SYS_sendmsg, fd, &message, MSG_NOSIGNAL) == (ssize_t)sizeof *answer; /* not one to fail */
+  /* the system call, because fault injection wraps sendmsg */
+  return syscall(SYS_sendmsg, fd, &message, MSG_NOSIGNAL) == (ssize_t)sizeof *answer;
 }
 
 static void *answer_images(void *argument) {

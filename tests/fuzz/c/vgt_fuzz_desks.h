@@ -1,7 +1,7 @@
 #ifndef VGT_FUZZ_DESKS_H
 #define VGT_FUZZ_DESKS_H
 
-/* Before the first session: start what answers the worker's questions in vgpud's place. */
+/* Before the first session: start the threads that answer the worker's questions in vgpud's place. */
 void vgt_desks_open(void);
 
 #endif

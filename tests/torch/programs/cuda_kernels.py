@@ -47,7 +47,7 @@ def ldexp_by_integers():
 
 @case
 def transforms_of_half_precision():
-    """cuFFT computes in half precision; of bfloat16, which has no complex dtype, since torch 2.14."""
+    """cuFFT computes in half precision; since torch 2.14 it also transforms bfloat16, which has no complex dtype."""
     x = torch.randn(3, 8)
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         narrow = {torch.float16: torch.complex32, torch.float64: torch.complex128}.get(dtype, torch.complex64)
@@ -79,7 +79,7 @@ def sums_of_complex_half_precision():
 
 @case
 def sampled_products_of_half_precision():
-    """cuSPARSE's; torch refuses them before 2.14."""
+    """cuSPARSE has these products; before 2.14 torch refuses them."""
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         pattern, x = torch.eye(3).to_sparse_csr().to(dtype).cuda(), torch.ones(3, 3, device="cuda", dtype=dtype)
         if BEFORE_2_14 and dtype != torch.float32:
@@ -99,7 +99,9 @@ def dropout_of_integers_is_refused():
 
 @case
 def statistics_of_normalisations():
-    """Single precision for half precision, of computations in single precision; in evaluation the running ones."""
+    """Statistics of half precision are in single precision, and computed in it; in evaluation they are the running
+    ones.
+    """
     native, gradients = torch.ops.aten.native_batch_norm, torch.ops.aten.native_batch_norm_backward
     for dtype in (torch.float16, torch.bfloat16, torch.float32):
         x, grad, weight = torch.randn(6, 4, 9).to(dtype), torch.randn(6, 4, 9).to(dtype), torch.rand(9).to(dtype)
@@ -135,7 +137,7 @@ def check_statistics(found, expected):
 
 @case
 def gradients_of_normalisations():
-    """The CPU's, to the last bit: its kernels compute them from statistics in half precision."""
+    """The gradients are the CPU's, to the last bit: its kernels compute them from statistics in half precision."""
     for dtype in (torch.float16, torch.bfloat16):
         for make in (torch.nn.LayerNorm, torch.nn.BatchNorm1d, torch.nn.InstanceNorm1d):
             for training in (True, False):

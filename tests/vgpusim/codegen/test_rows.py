@@ -40,7 +40,9 @@ def test_the_parameters_may_lie_in_a_branch_that_no_lane_takes() -> None:
 
 
 def test_which_kernels_run_in_rows() -> None:
-    """A small kernel without barriers does; one with a barrier, and a long one, are run by the warp."""
+    """The function of a small kernel without barriers runs whole blocks; kernels with a barrier, and long ones, run
+    warp by warp.
+    """
     long = _PLACES.replace("$out: ret;", "add.u32 %r12, %r12, 1; " * 300 + "$out: ret;")
     waiting = _PLACES.replace("$out: ret;", "$out: bar.sync 0; ret;")
     for text, turns in ((_PLACES, Turns.ROWS), (long, Turns.IN_ORDER), (waiting, Turns.LOCKSTEP)):

@@ -63,8 +63,9 @@ start(0)
 
 
 def test_a_launch_begins_again_with_the_functions_it_needs(tmp_path: Path) -> None:
-    """Also after writes to shared and local memory by generic addresses, which nobody else sees; for kernels of a
-    library; on several devices, which share the module's text; in several streams."""
+    """Also after writes to shared and local memory by generic addresses, which no other thread block sees; for kernels
+    of a library; on several devices, which share the module's text; in several streams.
+    """
     run(
         tmp_path,
         _SETUP
@@ -103,8 +104,9 @@ for i, place in enumerate(places):
 
 
 def test_launches_that_fail(tmp_path: Path) -> None:
-    """Those that others have seen, by a write, an atomic, output or the first call's results, and those whose pointer
-    names no function of the form; each on a device of its own."""
+    """A launch cannot begin again once others could see it, by a write, an atomic, output or the first call's
+    results, nor if its pointer names no function of the form. Each case has a device of its own.
+    """
     out, err = run(
         tmp_path,
         _SETUP
