@@ -15,7 +15,7 @@ from protocol.gen.emit_records import (
     request_fields,
 )
 from protocol.gen.load import Api
-from protocol.gen.model import ARRAY_OUT_ROLES, Channel, Function, Param, Role, Travel
+from protocol.gen.model import ARRAY_OUT_ROLES, Channel, Function, Param, Role, SpecError, Travel
 
 
 def declare(p: Param) -> str:
@@ -138,7 +138,54 @@ def _waits(f: Function) -> str:
     return "wait" if f.travel is Travel.QUEUED else "true"
 
 
+def _call(f: Function) -> list[str]:
+    """The members of `struct vgs_call` that are the same for every piece of a call."""
+    lines = [f"      .opcode = VGW_OP_{f.name},", f"      .wait = {_waits(f)},"]
+    lines.append(f"      .fd = {'fd' if f.descriptor else '-1'},")
+    if f.channel is not Channel.ANY:
+        lines.append("      .on_socket = true,")
+    lines += _touches(f)
+    if f.is_settled:
+        lines.append("      .settled = true,")
+    return lines
+
+
+def _send_pieces(f: Function) -> str:
+    """A sender that splits its variable result into calls that a record can answer, up to VGS_AHEAD at once."""
+    [tail] = [part_out(f)]
+    if not tail or not f.is_settled or reply_fields(f) or part_in(f) or f.travel is not Travel.WAITING:
+        raise SpecError(f"{f.name}: only a waiting call whose one result is bytes goes in pieces")
+    lines = [
+        f"CUresult vgs_send_{f.name}({send_params(f)}) {{",
+        *_fill_request(f),
+        f"  struct vgw_req_{f.name} requests[VGS_AHEAD];",
+        "  struct vgs_call calls[VGS_AHEAD];",
+        f"  for (uint64_t done = 0; done < {tail.size};) {{",
+        "    uint32_t count = 0;",
+        f"    for (; count < VGS_AHEAD && done < {tail.size}; count++) {{",
+        f"      uint64_t piece = {tail.size} - done < {tail.cap} ? {tail.size} - done : {tail.cap};",
+        "      requests[count] = req;",
+        f"      requests[count].{f.pieces} += done;",
+        f"      requests[count].{tail.size} = piece;",
+        "      calls[count] = (struct vgs_call){",
+        *(f"    {line}" for line in _call(f)),
+        "          .fixed = &requests[count],\n          .fixed_nbytes = sizeof req,",
+        f"          .reply_part = (char *){tail.name} + done,\n          .reply_part_capacity = piece,",
+        "      };",
+        "      done += piece;",
+        "    }",
+        "    CUresult outcome = vgs_session_call_all(calls, count);",
+        "    if (outcome != CUDA_SUCCESS) return outcome;",
+        "  }",
+        "  return CUDA_SUCCESS;",
+        "}\n",
+    ]
+    return "\n".join(lines)
+
+
 def send(f: Function) -> str:
+    if f.pieces:
+        return _send_pieces(f)
     lines = [f"CUresult vgs_send_{f.name}({send_params(f)}) {{"]
     fields = request_fields(f)
     for p in f.sent:
@@ -155,14 +202,7 @@ def send(f: Function) -> str:
     if _is_counted(f):
         lines.append("  bool limited = vgs_session_is_limited();")
     lines.append("  struct vgs_call call = {")
-    lines.append(f"      .opcode = VGW_OP_{f.name},")
-    lines.append(f"      .wait = {_waits(f)},")
-    lines.append(f"      .fd = {'fd' if f.descriptor else '-1'},")
-    if f.channel is not Channel.ANY:
-        lines.append("      .on_socket = true,")
-    lines += _touches(f)
-    if f.is_settled:
-        lines.append("      .settled = true,")
+    lines += _call(f)
     if fields:
         lines.append("      .fixed = &req,\n      .fixed_nbytes = sizeof req,")
     if replies:

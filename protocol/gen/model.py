@@ -157,6 +157,7 @@ class Function:
     leaves_work: bool | None = None  # in the streams it touches; unless said: if it does not block
     channel: Channel = Channel.ANY
     descriptor: bool = False  # a file descriptor goes with the record
+    pieces: str = ""  # the address that advances as the client splits a result that exceeds a record into several calls
     in_place: bool = False  # so frequent that its part is serialised in place
     awaited: bool = False  # the client polls for its effect: the worker thread that executes it stays awake
     submits: bool = False  # work for the device's processors: where tenants share a card by weight, it waits for a turn

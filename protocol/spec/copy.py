@@ -49,6 +49,7 @@ fn(
     forms=["cuMemcpyDtoH_v2"],
     worker_after="result = s->backend->cuStreamSynchronize(hStream)",
     blocks=True,
+    pieces="srcDevice",
     doc="Copy to pageable memory: waits for the stream, as the driver does.",
 )
 fn(

@@ -36,6 +36,9 @@ struct vgs_call {
   uint64_t reply_part_nbytes; /* out: bytes written, at most the capacity */
 };
 
+/* How many calls of a long transfer are sent before the first reply is waited for (vgs_session_call_all). */
+enum { VGS_AHEAD = 32 };
+
 /* The calling thread's current context, by its id on the wire; 0 for none. Kept by shim/cuda. */
 extern VGS_THREAD_LOCAL uint32_t vgs_thread_context_id;
 

@@ -17,14 +17,14 @@
 
 enum { RECEIVE_NBYTES = 16384, PROGRESS_NBYTES = 1024 };
 
-/* A thread that sleeps until its reply; lies on that thread's stack. */
+/* A call whose reply a thread sleeps for; lies on that thread's stack. */
 struct waiter {
   struct vgs_call *call;
   uint32_t sequence;
   bool done;
   uint16_t notices; /* VGW_*_PENDING */
   CUresult result;
-  pthread_cond_t wake;
+  pthread_cond_t *wake; /* the thread's: all of its waiters have the same */
   struct waiter *next;
 };
 
@@ -74,7 +74,7 @@ static bool set_error(CUresult error) {
     shutdown(stream.fd, SHUT_RDWR); /* wakes threads that read or send */
   pthread_mutex_lock(&stream.wait);
   for (struct waiter *waiter = stream.waiters; waiter; waiter = waiter->next)
-    pthread_cond_signal(&waiter->wake);
+    pthread_cond_signal(waiter->wake);
   pthread_mutex_unlock(&stream.wait);
   return true;
 }
@@ -218,7 +218,7 @@ static void read_reply(void) {
   waiter->result = result;
   waiter->notices = header.flags;
   waiter->done = true;
-  pthread_cond_signal(&waiter->wake);
+  pthread_cond_signal(waiter->wake);
   pthread_mutex_unlock(&stream.wait);
 }
 
@@ -226,7 +226,7 @@ static void read_reply(void) {
 static void wake_reader_locked(void) {
   for (struct waiter *other = stream.waiters; other; other = other->next)
     if (!other->done || vgs_stream_error()) {
-      pthread_cond_signal(&other->wake);
+      pthread_cond_signal(other->wake);
       if (!vgs_stream_error())
         break;
     }
@@ -254,7 +254,7 @@ static void wait_for_reply(struct waiter *waiter) {
   pthread_mutex_lock(&stream.wait);
   while (!waiter->done && !vgs_stream_error()) {
     if (stream.reading) {
-      pthread_cond_wait(&waiter->wake, &stream.wait);
+      pthread_cond_wait(waiter->wake, &stream.wait);
       continue;
     }
     stream.reading = true;
@@ -265,7 +265,7 @@ static void wait_for_reply(struct waiter *waiter) {
   }
   /* A reader may be filling this call's buffers although the session has failed: wait until it has stopped. */
   while (!waiter->done && stream.reading)
-    pthread_cond_wait(&waiter->wake, &stream.wait);
+    pthread_cond_wait(waiter->wake, &stream.wait);
   struct waiter **link = &stream.waiters;
   while (*link != waiter)
     link = &(*link)->next;
@@ -325,16 +325,30 @@ static CUresult send_record(struct vgs_call *call, struct waiter *waiter, void (
 
 CUresult vgs_stream_call(struct vgs_call *call, bool wait, void (*sent)(const struct vgs_call *, bool),
                          uint16_t *notices) {
-  CUresult result;
-  if (!wait) {
-    result = send_record(call, NULL, sent);
-    return result ? result : vgs_stream_error();
+  if (wait)
+    return vgs_stream_call_all(call, 1, sent, notices);
+  CUresult result = send_record(call, NULL, sent);
+  return result ? result : vgs_stream_error();
+}
+
+CUresult vgs_stream_call_all(struct vgs_call *calls, uint32_t count, void (*sent)(const struct vgs_call *, bool),
+                             uint16_t *notices) {
+  pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
+  struct waiter waiters[VGS_AHEAD];
+  CUresult result = CUDA_SUCCESS;
+  uint32_t registered = 0;
+  while (registered < count && !result) {
+    waiters[registered] = (struct waiter){.call = &calls[registered], .wake = &wake};
+    result = send_record(&calls[registered], &waiters[registered], sent);
+    registered += !result; /* a refused record was not registered */
   }
-  struct waiter waiter = {.call = call, .wake = PTHREAD_COND_INITIALIZER};
-  result = send_record(call, &waiter, sent);
-  if (result)
-    return result; /* refused before it was registered */
-  wait_for_reply(&waiter);
-  *notices = waiter.done ? waiter.notices : 0;
-  return waiter.done ? waiter.result : vgs_stream_error();
+  *notices = 0;
+  CUresult first = CUDA_SUCCESS;
+  for (uint32_t i = 0; i < registered; i++) { /* each is waited for: replies are written to its call's buffers */
+    wait_for_reply(&waiters[i]);
+    *notices |= waiters[i].done ? waiters[i].notices : 0;
+    if (!first)
+      first = waiters[i].done ? waiters[i].result : vgs_stream_error();
+  }
+  return first ? first : result;
 }

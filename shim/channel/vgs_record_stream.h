@@ -43,6 +43,10 @@ void vgs_stream_close(void);
 CUresult vgs_stream_call(struct vgs_call *call, bool wait, void (*sent)(const struct vgs_call *, bool),
                          uint16_t *notices);
 
+/* Waiting calls, at most VGS_AHEAD, that are all sent before the first reply is waited for. Returns the first error. */
+CUresult vgs_stream_call_all(struct vgs_call *calls, uint32_t count, void (*sent)(const struct vgs_call *, bool),
+                             uint16_t *notices);
+
 /* In a forked child: close the descriptor, touch nothing else. */
 void vgs_stream_abandon(void);
 

@@ -279,20 +279,55 @@ static bool is_sticky(CUresult result) {
          (result >= 714 && result <= CUDA_ERROR_LAUNCH_FAILED);
 }
 
-CUresult vgs_session_call(struct vgs_call *call) {
-  CUresult result = vgs_life_check();
-  if (result)
-    return result;
-  int saved = errno;
-  uint16_t notices = 0;
-  result = call_inside(call, &notices);
-  /* A call about the channel runs inside another call: the notice is repeated by the next reply. */
+/* After the reply. A call about the channel runs inside another call: a notice is repeated by the next reply. */
+static CUresult act_on_reply(const struct vgs_call *call, CUresult result, uint16_t notices) {
   if (notices & VGW_OUTPUT_PENDING && !call->on_socket && vgs_session_output_hook)
     vgs_session_output_hook();
   if (notices & VGW_REASON_PENDING && !call->on_socket && vgs_session_reason_hook)
     vgs_session_reason_hook();
   if (is_sticky(result))
     vgs_session_set_fault(result, false);
+  return result;
+}
+
+CUresult vgs_session_call(struct vgs_call *call) {
+  CUresult result = vgs_life_check();
+  if (result)
+    return result;
+  int saved = errno;
+  uint16_t notices = 0;
+  result = act_on_reply(call, call_inside(call, &notices), notices);
+  errno = saved;
+  return result;
+}
+
+/* All on the socket; the session has no rings. */
+static CUresult call_all_inside(struct vgs_call *calls, uint32_t count, uint16_t *notices) {
+  CUresult result = vgs_session_error();
+  if (result)
+    return result;
+  if (vgs_trace_state)
+    note_way(true);
+  vgs_stream_ref();
+  result = vgs_stream_error();
+  if (!result)
+    result = vgs_stream_call_all(calls, count, note_sent, notices);
+  vgs_stream_unref();
+  return result;
+}
+
+CUresult vgs_session_call_all(struct vgs_call *calls, uint32_t count) {
+  CUresult result = vgs_life_check();
+  if (result)
+    return result;
+  if (vgs_session_shares_memory() || !vgs_stream_attached() || session.sync) {
+    for (uint32_t i = 0; i < count && !result; i++)
+      result = vgs_session_call(&calls[i]);
+    return result;
+  }
+  int saved = errno;
+  uint16_t notices = 0;
+  result = act_on_reply(&calls[0], call_all_inside(calls, count, &notices), notices);
   errno = saved;
   return result;
 }

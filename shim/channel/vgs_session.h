@@ -17,6 +17,11 @@
  * in a forked child. */
 CUresult vgs_session_call(struct vgs_call *call);
 
+/* Waiting calls of one function, at most VGS_AHEAD: in a session without shared memory all are sent before the first
+ * reply is waited for, so that a long transfer costs one round trip. Returns the first error; later calls may have
+ * run. */
+CUresult vgs_session_call_all(struct vgs_call *calls, uint32_t count);
+
 /* A queued record that is encoded in place, in the ring; for calls as frequent as launches. */
 struct vgs_record {
   struct vgs_ring *own, *ring;

@@ -56,15 +56,10 @@ static CUresult to_device_in_records(const struct vgs_staged *copy) {
 
 static CUresult to_host_in_records(const struct vgs_staged *copy) {
   uint64_t entry = vgs_touch_entry(VGW_KIND_STREAM, copy->stream);
-  for (uint64_t done = 0; done < copy->nbytes;) {
-    uint64_t piece = copy->nbytes - done < VGW_PIECE_NBYTES ? copy->nbytes - done : VGW_PIECE_NBYTES;
-    CUresult result = vgs_send_cuMemcpyDtoHAsync_v2(copy->host + done, copy->device + done, piece, copy->stream);
-    if (result)
-      return result;
-    done += piece;
-  }
-  vgs_wait_set_done(copy->stream, entry);
-  return CUDA_SUCCESS;
+  CUresult result = vgs_send_cuMemcpyDtoHAsync_v2(copy->host, copy->device, copy->nbytes, copy->stream);
+  if (!result)
+    vgs_wait_set_done(copy->stream, entry);
+  return result;
 }
 
 static CUresult copy_host_memory(const struct vgs_staged *copy) {

@@ -52,22 +52,13 @@ static bool map_pages_locked(uint64_t base, uint64_t nbytes) {
   return true;
 }
 
-static CUresult fetch_one(const struct mirror *m, unsigned char *into, uint32_t stream) {
-  CUresult result = CUDA_SUCCESS;
-  for (uint64_t done = 0; done < m->nbytes && !result; done += VGW_PIECE_NBYTES) {
-    uint64_t piece = m->nbytes - done < VGW_PIECE_NBYTES ? m->nbytes - done : VGW_PIECE_NBYTES;
-    result = vgs_send_cuMemcpyDtoHAsync_v2(into + done, m->base + done, piece, stream);
-  }
-  return result;
-}
-
 static CUresult add_locked(struct mirror *m) {
   if (!vgs_claim(m->base, m->nbytes) || !map_pages_locked(m->base, m->nbytes)) {
     vgs_log(VGS_LOG_REASON, "a managed variable at %#llx lies over memory of this process: CUDA_ERROR_OUT_OF_MEMORY",
             (unsigned long long)m->base);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  CUresult result = fetch_one(m, m->shadow, 0);
+  CUresult result = vgs_send_cuMemcpyDtoHAsync_v2(m->shadow, m->base, m->nbytes, 0);
   if (result)
     return result;
   memcpy((void *)(uintptr_t)m->base, m->shadow, m->nbytes);
@@ -145,7 +136,7 @@ static CUresult fetch_locked(uint32_t stream) {
     unsigned char *now = (unsigned char *)(uintptr_t)m->base;
     if (!is_live(m))
       continue;
-    result = fetch_one(m, m->fetched, stream);
+    result = vgs_send_cuMemcpyDtoHAsync_v2(m->fetched, m->base, m->nbytes, stream);
     for (uint64_t i = 0; i < m->nbytes && !result; i++)
       if (m->fetched[i] != m->shadow[i])
         now[i] = m->shadow[i] = m->fetched[i];

@@ -10,8 +10,9 @@ into --out; machine.txt has the card, the driver, the date and the commit. The e
 other steps run all the same.
 
 `--renew` runs in one call of --total-s seconds (570), the build included, what docs/real-gpu.md is renewed by: the
-checks beside each other, then the measurements alone, with fewer windows. A step that is out of time is ended; what it
-has printed stays.
+checks beside each other, then the measurements alone, with fewer windows. With --only it runs some of these, for a
+machine that ends a command earlier than all of them take. A step that is out of time is ended; what it has printed
+stays.
 """
 
 from __future__ import annotations
@@ -42,12 +43,14 @@ BUILD = (
 LEFT_OUT = {"llvmlite", "pyroute2"}  # for the simulator, which is not tested here, and for the doctor's routes
 NOT_COPIED = (".git", ".venv", "build", "_gen", "_lib", "*.so", "*.whl", "__pycache__", ".*_cache")
 VGPU = "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu())"
-# By --renew: steps that run at once, and what part of the seconds left they may take.
+# By --renew: steps that run at once, and their share of the time, in seconds that they take on an H200.
 RENEWED = (
-    (("tests", "several", "conformance", "samples"), 0.5),
-    (("network",), 0.33),
-    (("driver",), 0.5),
-    (("bench",), 1.0),
+    (("tests", "conformance", "samples"), 240),
+    (("several",), 150),
+    (("network",), 100),
+    (("shares",), 110),
+    (("driver",), 70),
+    (("bench",), 110),
 )
 TESTS = ("pytest", "pytest-asyncio", "pytest-timeout", "setuptools")  # cffi compiles with setuptools
 
@@ -173,10 +176,12 @@ def renew(folder: Path, env: dict[str, str], chosen: dict[str, tuple[str, ...]],
     """Run the steps of RENEWED that are chosen until `end`, a time of the monotonic clock. Returns whether one
     failed."""
     well = True
-    for group, part in RENEWED:
+    wanted = [([name for name in group if name in chosen], share) for group, share in RENEWED]
+    wanted = [(names, share) for names, share in wanted if names]
+    for i, (names, share) in enumerate(wanted):
+        part = share / sum(share for _, share in wanted[i:])
         limit_s = max(1, int((end - time.monotonic()) * part))
-        names = [name for name in group if name in chosen]
-        with ThreadPoolExecutor(len(group)) as pool:
+        with ThreadPoolExecutor(len(names)) as pool:
             done = pool.map(lambda name: run_step(folder, env, name, chosen[name], out, limit_s), names)  # noqa: B023
             well = all([well, *done])
     return not well

@@ -1,6 +1,7 @@
-// Steps like those of a training, `steady [seed [steps [reads]]]`: kernels in two streams, fills, copies from pageable
-// memory and on the device, events. No call in a step needs a reply; after the steps, `reads` reads copy one number
-// back each. Over a network, a step costs no round trip, and each read costs one (tests/shim/test_round_trips.py).
+// Steps like those of a training, `steady [seed [steps [reads [pieces]]]]`: kernels in two streams, fills, copies from
+// pageable memory and on the device, events. No call in a step needs a reply; after the steps, `reads` reads copy one
+// number back each, and one copies `pieces` MB. Over a network, a step costs no round trip, each read costs one, and so
+// does the copy up to 32 MB (tests/shim/test_round_trips.py).
 #include "vgt_check.h"
 
 __global__ void add(int *sum, const int *values, int n) {
@@ -46,6 +47,19 @@ int main(int argc, char **argv) {
     CUDA(cudaStreamSynchronize(side));
     int expected = args.size * (args.size - 1) / 2 + args.size * i;
     EXPECT(value == expected, "steady: element %d is %d instead of %d", i, value, expected);
+  }
+  size_t pieces = argc > 4 ? atoi(argv[4]) : 2;
+  if (pieces) {
+    size_t nbytes = (pieces << 20) - 4; // the last piece is shorter
+    int *large;
+    std::vector<int> back(nbytes / sizeof(int));
+    CUDA(cudaMalloc(&large, nbytes));
+    for (size_t i = 0; i < pieces; i++)
+      CUDA(cudaMemsetAsync(large + (i << 18), (int)i + 1, i + 1 < pieces ? 1 << 20 : (1 << 20) - 4, side));
+    CUDA(cudaMemcpyAsync(back.data(), large, nbytes, cudaMemcpyDeviceToHost, side));
+    for (size_t i = 0; i < back.size(); i++)
+      EXPECT(back[i] == (int)((i >> 18) + 1) * 0x01010101, "steady: word %zu of the copy is %#x", i, back[i]);
+    CUDA(cudaFree(large));
   }
   CUDA(cudaDeviceSynchronize());
   printf("ok steady steps=%d reads=%d\n", args.size, reads);

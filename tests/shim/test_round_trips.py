@@ -19,7 +19,7 @@ from tests.programs.toolchain import Toolchain, cuda13
 RTT_US = 4000  # long enough that replies and unrelated calls do not cross by chance
 START_MAX = 20
 
-Count = Callable[[int, int], Passed]
+Count = Callable[..., Passed]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def toolchain() -> Toolchain:
 
 @pytest.fixture(scope="module")
 def count(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Count]:
-    """`count(steps, reads)`: turns and bytes that one process of tests/programs/steady.cu exchanges."""
+    """`count(steps, reads, pieces)`: turns and bytes that one process of tests/programs/steady.cu exchanges."""
     program = toolchain.build("steady")
     folder: Path = tmp_path_factory.mktemp("network")
     with Host("tcp", folder, "simulator", "h100", "libcuda.so.1") as host:
@@ -37,9 +37,9 @@ def count(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Ite
         with Delay(side.environment["VGPU_ENDPOINT"], RTT_US) as delay:
             env = side.of_program() | {"VGPU_ENDPOINT": delay.endpoint}
 
-            def run(steps: int, reads: int) -> Passed:
+            def run(steps: int, reads: int, pieces: int = 0) -> Passed:
                 before = delay.passed()
-                command = [str(program), "1", str(steps), str(reads)]
+                command = [str(program), "1", str(steps), str(reads), str(pieces)]
                 done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
                 assert_ok(done, "steady")
                 return delay.passed().since(before)
@@ -62,3 +62,11 @@ def test_a_steady_step_waits_for_nothing(count: Count) -> None:
 def test_a_number_read_back_is_one_round_trip(count: Count) -> None:
     few, many = count(10, 1), count(10, 101)
     assert many.turns - few.turns == 100
+
+
+def test_a_large_copy_to_the_host_is_one_round_trip(count: Count) -> None:
+    """The client asks for all pieces of up to 32 MB before it waits for the first; on a slow machine the first can
+    arrive before it has asked for the last."""
+    small, large = count(10, 1, 1), count(10, 1, 32)
+    assert large.turns - small.turns < 10
+    assert large.received_nbytes - small.received_nbytes >= 31 << 20
