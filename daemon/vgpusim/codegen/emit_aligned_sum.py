@@ -9,25 +9,30 @@ it keeps 13 bits, and a sum has 14 bits. Source: the published bit-accurate mode
 compares with an H200.
 
 Usual operands, neither infinite nor NaN nor of extreme exponents, are multiplied in f32 and added in 32 bits; others in
-f64 and 64 bits."""
+f64 and 64 bits. The exponents of usual factors are bytes, so that one instruction handles those of four k."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vgpusim.codegen import native
 from vgpusim.codegen.emit_convert import double_to_half
 from vgpusim.codegen.emit_rounding import narrow
 from vgpusim.codegen.emitter import Emitter
-from vgpusim.codegen.lane_value import LANES
+from vgpusim.codegen.lane_value import Form
 
+FORM = Form(16)  # sums at once: a 512-bit vector of f32
+SPAN = 50  # in single precision, factors are zero or of magnitude 2**-50 to 2**50
 SMALLEST = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14}  # exponents
+_BYTES = Form(4 * FORM.n)
 _ACCUMULATOR_SMALLEST = -126
-_FAST_SPAN = 50  # in single precision, factors are zero or of magnitude 2**-50 to 2**50
-_FAST_ACCUMULATOR = (-76, 100)
+_FAST_ACCUMULATOR = -76  # and accumulators at least of this exponent
 _FAST_LEAST = -101  # below the exponent of any product or accumulator in single precision
 _LEAST = -300  # the same in double precision
-_SIGN, _MAGNITUDE = 1 << 31, (1 << 31) - 1
+_BIAS = 127
+_MAGNITUDE, _INFINITY = (1 << 31) - 1, 0x7F800000
+_TO_ZERO = 8 | 3  # AVX-512's rounding mode of one instruction
 
 Factors = Sequence[tuple[str, str]]
 
@@ -44,154 +49,155 @@ WIDE, NARROW = Unit(25, 24), Unit(13, 14)
 
 
 @dataclass(frozen=True, slots=True)
+class Flags:
+    """What tells whether single precision served, of all sums so far, i32: the greatest exponent, the least magnitude
+    of an accumulator, less one, and the greatest sum of products, from the least that is allowed."""
+
+    greatest: str
+    least: str
+    furthest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Terms:
-    """The factors of the products of one sum, and powers of two of their exponents; the accumulator, f32."""
+    """The factors of the products of one sum; the accumulator. All f64."""
 
     factors: Factors
-    powers: Factors
+    powers: Factors  # powers of two of the factors' exponents
     accumulator: str
 
 
 # ---- usual operands
 
 
-def single_power(e: Emitter, value: str, kind: str) -> str:
-    """2 to the exponent of a float that is a factor of type `kind`; 0 of zero."""
-    return _power(e, value, SMALLEST[kind], "float", 0x7F800000)
+def greatest(e: Emitter, pairs: Factors) -> str:
+    """The greatest exponent of products, as the exponent of an f32, below other bits. `pairs`: four exponents
+    of A's factors in each lane, and of B's (emit_fragment)."""
+    word, octets = FORM.int(32), _BYTES.int(8)
+    most = _BYTES.const(_BIAS + _FAST_LEAST, 8)
+    for x, y in pairs:
+        a, b = (e.v(f"bitcast {word} {v} to {octets}") for v in (x, y))
+        most = e.icall(_BYTES, "umax", 8, most, e.icall(_BYTES, "usub.sat", 8, a, b))
+    for shift in (16, 8):
+        bits = e.v(f"bitcast {octets} {most} to {word}")
+        moved = e.v(f"bitcast {word} {e.v(f'shl {word} {bits}, {FORM.const(shift, 32)}')} to {octets}")
+        most = e.icall(_BYTES, "umax", 8, most, moved)
+    return e.v(f"lshr {word} {e.v(f'bitcast {octets} {most} to {word}')}, {FORM.const(1, 32)}")
 
 
-def _power(e: Emitter, value: str, smallest: int, element: str, mask: int) -> str:
-    nbits = 32 if element == "float" else 64
-    kind, word = LANES.of(element), LANES.int(nbits)
-    bits = e.v(f"bitcast {kind} {value} to {word}")
-    alone = e.v(f"bitcast {word} {e.v(f'and {word} {bits}, {LANES.const(mask, nbits)}')} to {kind}")
-    if smallest <= -126 and element == "float":  # usual operands are normal, or zero
-        return alone
-    larger = _maximum(e, kind, alone, LANES.fconst(2.0**smallest, element))
-    zero = e.v(f"fcmp oeq {kind} {value}, {LANES.fconst(0.0, element)}")
-    return e.v(f"select {LANES.int(1)} {zero}, {kind} {LANES.fconst(0.0, element)}, {kind} {larger}")
-
-
-def _maximum(e: Emitter, kind: str, a: str, b: str) -> str:
-    return e.v(f"select {LANES.int(1)} {e.v(f'fcmp ogt {kind} {a}, {b}')}, {kind} {a}, {kind} {b}")
-
-
-def single_sum(e: Emitter, unit: Unit, terms: Terms) -> tuple[str, str, str | None]:
-    """The sum of usual operands, i32; the value of its lowest bit, f32; whether the sum overflowed, None: it cannot."""
-    kind, word = LANES.of("float"), LANES.int(32)
-    largest = LANES.fconst(2.0**_FAST_LEAST, "float")  # if all terms are zero
-    for x, y in terms.powers:
-        largest = _maximum(e, kind, e.v(f"fmul {kind} {x}, {y}"), largest)
+def single_sum(
+    e: Emitter, unit: Unit, factors: Factors, most: str, accumulator: str, flags: Flags
+) -> tuple[str, str, Flags]:
+    """The sum of usual operands, i32; the value of its lowest bit, f32; new flags. `most`: greatest()."""
+    kind, word = FORM.of("float"), FORM.int(32)
+    size = e.v(f"and {word} {e.from_fp(FORM, accumulator, 'f32')}, {FORM.const(_MAGNITUDE, 32)}")
     # The accumulator comes last: it may be the previous sum, and work without it need not wait for that sum.
-    largest = _maximum(e, kind, _power(e, terms.accumulator, -126, "float", 0x7F800000), largest)
-    exponent = e.v(f"bitcast {kind} {largest} to {word}")
-    scale = e.v(f"sub {word} {LANES.const((254 + unit.fraction) << 23, 32)}, {exponent}")
+    exponent = e.v(f"and {word} {e.icall(FORM, 'umax', 32, most, size)}, {FORM.const(_INFINITY, 32)}")
+    scale = e.v(f"sub {word} {FORM.const((2 * _BIAS + unit.fraction) << 23, 32)}, {exponent}")
     scale = e.v(f"bitcast {word} {scale} to {kind}")
-    worth = e.v(f"sub {word} {exponent}, {LANES.const(unit.fraction << 23, 32)}")
+    worth = e.v(f"sub {word} {exponent}, {FORM.const(unit.fraction << 23, 32)}")
     worth = e.v(f"bitcast {word} {worth} to {kind}")
 
     def aligned(value: str) -> str:
         return e.v(f"fptosi {kind} {e.v(f'fmul {kind} {value}, {scale}')} to {word}")
 
     total = ""
-    for x, y in terms.factors:
+    for x, y in factors:
         part = aligned(e.v(f"fmul {kind} {x}, {y}"))
         total = e.v(f"add {word} {total}, {part}") if total else part
-    # A product is below 4 * 2**fraction: the sum of 16 fits 31 bits, but adding the accumulator may overflow.
-    start = aligned(terms.accumulator)
+    start = aligned(accumulator)
     result = e.v(f"add {word} {total}, {start}")
-    if len(terms.factors) << (2 + unit.fraction) < 1 << 31:
-        return result, worth, None
-    both = (e.v(f"xor {word} {part}, {result}") for part in (total, start))
-    turned = e.v(f"icmp slt {word} {e.v(f'and {word} {next(both)}, {next(both)}')}, zeroinitializer")
-    return result, worth, turned
+    furthest = flags.furthest
+    # A product is below 4 * 2**fraction: the sum of 16 fits 31 bits, but adding the accumulator may overflow.
+    if len(factors) << (2 + unit.fraction) >= 1 << 31:
+        moved = e.v(f"add {word} {total}, {FORM.const(_total_limit(unit), 32)}")
+        furthest = e.icall(FORM, "umax", 32, furthest, moved)
+    less = e.v(f"sub {word} {size}, {FORM.const(1, 32)}")  # zero wraps to the greatest
+    least = e.icall(FORM, "umin", 32, flags.least, less)
+    return result, worth, Flags(e.icall(FORM, "umax", 32, flags.greatest, exponent), least, furthest)
 
 
-def single_to_f32(e: Emitter, unit: Unit, total: str, worth: str) -> str:
-    """Bits of a sum cut to f32."""
-    kind, word = LANES.of("float"), LANES.int(32)
-    size = e.icall(LANES, "abs", 32, total, flag=True)
-    unused = e.icall(LANES, "ctlz", 32, size, flag=True)
-    drop = e.v(f"sub {word} {LANES.const(32 - unit.significant, 32)}, {unused}")
-    drop = e.icall(LANES, "smax", 32, drop, LANES.const(0, 32))
-    kept = e.v(f"shl {word} {e.v(f'lshr {word} {size}, {drop}')}, {drop}")
-    value = e.v(f"fmul {kind} {e.v(f'sitofp {word} {kept} to {kind}')}, {worth}")
-    sign = e.v(f"and {word} {total}, {LANES.const(_SIGN, 32)}")
-    return e.v(f"or {word} {e.v(f'bitcast {kind} {value} to {word}')}, {sign}")
+def _total_limit(unit: Unit) -> int:
+    """The greatest sum of products to which any accumulator can be added."""
+    return (1 << 31) - (1 << (1 + unit.fraction))
 
 
-def single_to_f16(e: Emitter, total: str, worth: str) -> str:
-    """Bits of a sum rounded to f16."""
-    double = LANES.of("double")
-    wide = e.v(f"sitofp {LANES.int(32)} {total} to {double}")
-    return double_to_half(e, LANES, e.v(f"fmul {double} {wide}, {widened(e, worth)}"))
+NO_FLAGS = Flags(FORM.const(0, 32), FORM.const(-1, 32), FORM.const(0, 32))
 
 
-def all_usual(e: Emitter, factors: Sequence[str], accumulators: Sequence[str], kind: str) -> str:
-    """Whether single precision serves for all of these floats, a scalar: no infinity, no NaN, and nothing that
-    overflows or underflows in between."""
-    low, high = _FAST_ACCUMULATOR
-    if kind in ("bf16", "tf32"):
-        flags = [_within(e, factors, -_FAST_SPAN, _FAST_SPAN), _within(e, accumulators, low, high)]
+def served(e: Emitter, flags: Flags) -> str:
+    """Whether single precision served for all sums, a scalar."""
+    word, flag = FORM.int(32), FORM.int(1)
+    finite = e.v(f"icmp ult {word} {flags.greatest}, {FORM.const(_INFINITY, 32)}")
+    large = e.v(f"icmp uge {word} {flags.least}, {FORM.const(((_BIAS + _FAST_ACCUMULATOR) << 23) - 1, 32)}")
+    fits = e.v(f"icmp ule {word} {flags.furthest}, {FORM.const(2 * _total_limit(WIDE), 32)}")
+    usual = e.v(f"and {flag} {e.v(f'and {flag} {finite}, {large}')}, {fits}")
+    return e.v(f"icmp eq i{FORM.n} {e.v(f'bitcast {flag} {usual} to i{FORM.n}')}, -1")
+
+
+def single_bits(e: Emitter, unit: Unit, total: str, worth: str, kind: str) -> str:
+    """Bits of a sum cut to f32, or rounded to f16."""
+    single, double, word = FORM.of("float"), FORM.of("double"), FORM.int(32)
+    if kind == "f16":
+        wide = e.v(f"sitofp {word} {total} to {double}")
+        return double_to_half(e, FORM, e.v(f"fmul {double} {wide}, {widened(e, worth)}"))
+    if unit.significant < 24:  # few enough terms and bits for an exact f32
+        bits = e.from_fp(FORM, e.v(f"sitofp {word} {total} to {single}"), "f32")
+        value = e.to_fp(FORM, e.v(f"and {word} {bits}, {FORM.const(-1 << (24 - unit.significant), 32)}"), "f32")
+    elif native.has_own_rounding():
+        value = e.v(e.call(single, "llvm.x86.avx512.sitofp.round.v16f32.v16i32", (word, total), ("i32", str(_TO_ZERO))))
     else:
-        flags = [_within(e, factors, None, 17), _within(e, accumulators, low, 128)]
-    usual = e.v(f"and {LANES.int(1)} {flags[0]}, {flags[1]}")
-    return e.v(f"icmp eq i{LANES.n} {e.v(f'bitcast {LANES.int(1)} {usual} to i{LANES.n}')}, -1")
-
-
-def _within(e: Emitter, values: Sequence[str], low: int | None, high: int) -> str:
-    """Whether all floats are zero or of magnitude 2**low to below 2**high. Magnitudes are ordered like their bits."""
-    word = LANES.int(32)
-    sizes = [e.v(f"and {word} {e.from_fp(LANES, value, 'f32')}, {LANES.const(_MAGNITUDE, 32)}") for value in values]
-    most = sizes[0]
-    for size in sizes[1:]:
-        most = e.icall(LANES, "umax", 32, most, size)
-    fits = e.v(f"icmp ult {word} {most}, {LANES.const((127 + high) << 23, 32)}")
-    if low is None:
-        return fits
-    less = [e.v(f"sub {word} {size}, {LANES.const(1, 32)}") for size in sizes]  # zero wraps to the greatest
-    least = less[0]
-    for size in less[1:]:
-        least = e.icall(LANES, "umin", 32, least, size)
-    large = e.v(f"icmp uge {word} {least}, {LANES.const(((127 + low) << 23) - 1, 32)}")
-    return e.v(f"and {LANES.int(1)} {fits}, {large}")
+        bits = e.from_fp(FORM, e.v(f"sitofp {word} {total} to {double}"), "f64")
+        cut = e.to_fp(FORM, e.v(f"and {FORM.int(64)} {bits}, {FORM.const(-1 << 29, 64)}"), "f64")
+        value = e.v(f"fptrunc {double} {cut} to {single}")
+    return e.from_fp(FORM, e.v(f"fmul {single} {value}, {worth}"), "f32")
 
 
 # ---- any operands
 
 
 def widened(e: Emitter, value: str) -> str:
-    return e.v(f"fpext {LANES.of('float')} {value} to {LANES.of('double')}")
+    return e.v(f"fpext {FORM.of('float')} {value} to {FORM.of('double')}")
 
 
-def double_power(e: Emitter, value: str, kind: str) -> str:
-    """As single_power, for a double."""
-    return _power(e, value, SMALLEST[kind], "double", 0x7FF0000000000000)
+def power(e: Emitter, value: str, smallest: int) -> str:
+    """2 to the exponent of a double, no less than 2**smallest; 0 of zero."""
+    kind, word = FORM.of("double"), FORM.int(64)
+    bits = e.v(f"bitcast {kind} {value} to {word}")
+    alone = e.v(f"bitcast {word} {e.v(f'and {word} {bits}, {FORM.const(0x7FF0000000000000, 64)}')} to {kind}")
+    larger = _maximum(e, alone, FORM.fconst(2.0**smallest, "double"))
+    zero = e.v(f"fcmp oeq {kind} {value}, {FORM.fconst(0.0, 'double')}")
+    return e.v(f"select {FORM.int(1)} {zero}, {kind} {FORM.fconst(0.0, 'double')}, {kind} {larger}")
 
 
-def double_result(e: Emitter, unit: Unit, terms: Terms, d_type: str) -> str:
-    """Bits of the sum of any operands, all of which are doubles here."""
-    double, word = LANES.of("double"), LANES.int(64)
-    largest = _power(e, terms.accumulator, _ACCUMULATOR_SMALLEST, "double", 0x7FF0000000000000)
-    largest = _maximum(e, double, largest, LANES.fconst(2.0**_LEAST, "double"))
+def _maximum(e: Emitter, a: str, b: str) -> str:
+    kind = FORM.of("double")
+    return e.v(f"select {FORM.int(1)} {e.v(f'fcmp ogt {kind} {a}, {b}')}, {kind} {a}, {kind} {b}")
+
+
+def double_bits(e: Emitter, unit: Unit, terms: Terms, d_type: str) -> str:
+    """Bits of the sum of any operands."""
+    double, word = FORM.of("double"), FORM.int(64)
+    largest = power(e, terms.accumulator, _ACCUMULATOR_SMALLEST)
+    largest = _maximum(e, largest, FORM.fconst(2.0**_LEAST, "double"))
     for x, y in terms.powers:
-        largest = _maximum(e, double, e.v(f"fmul {double} {x}, {y}"), largest)
-    scale = e.v(f"fdiv {double} {LANES.fconst(2.0**unit.fraction, 'double')}, {largest}")
+        largest = _maximum(e, e.v(f"fmul {double} {x}, {y}"), largest)
+    scale = e.v(f"fdiv {double} {FORM.fconst(2.0**unit.fraction, 'double')}, {largest}")
     products = [e.v(f"fmul {double} {x}, {y}") for x, y in terms.factors]
     total = ""
     for term in (terms.accumulator, *products):
         part = e.v(f"fptosi {double} {e.v(f'fmul {double} {term}, {scale}')} to {word}")
         part = e.v(f"freeze {word} {part}")  # the value for an infinity or NaN, which or_special handles
         total = e.v(f"add {word} {total}, {part}") if total else part
-    worth = e.v(f"fmul {double} {largest}, {LANES.fconst(2.0**-unit.fraction, 'double')}")
+    worth = e.v(f"fmul {double} {largest}, {FORM.fconst(2.0**-unit.fraction, 'double')}")
     exact = e.v(f"fmul {double} {e.v(f'sitofp {word} {total} to {double}')}, {worth}")
     if d_type == "f16":
-        bits = double_to_half(e, LANES, exact)
+        bits = double_to_half(e, FORM, exact)
     else:
         if unit.significant < 24:
-            cut = e.v(f"and {word} {e.from_fp(LANES, exact, 'f64')}, {LANES.const(-1 << (53 - unit.significant), 64)}")
-            exact = e.to_fp(LANES, cut, "f64")
-        bits = narrow(e, LANES, exact, None, "f64", "f32", "rz")
+            cut = e.v(f"and {word} {e.from_fp(FORM, exact, 'f64')}, {FORM.const(-1 << (53 - unit.significant), 64)}")
+            exact = e.to_fp(FORM, cut, "f64")
+        bits = narrow(e, FORM, exact, None, "f64", "f32", "rz")
     return _or_special(e, terms, bits, d_type)
 
 
@@ -199,17 +205,17 @@ def _or_special(e: Emitter, terms: Terms, bits: str, d_type: str) -> str:
     """The result's bits, or those of an infinity or NaN if an operand is one. In double precision finite operands
     result in neither.
     """
-    double, flag = LANES.of("double"), LANES.int(1)
+    double, flag = FORM.of("double"), FORM.int(1)
     value = terms.accumulator
     for x, y in terms.factors:
-        value = e.fcall(LANES, "fma", "double", x, y, value)
+        value = e.fcall(FORM, "fma", "double", x, y, value)
     nbits, infinity, nan = (16, 0x7C00, 0x7FFF) if d_type == "f16" else (32, 0x7F800000, 0x7FFFFFFF)
-    kind = LANES.int(nbits)
-    size = e.fcall(LANES, "fabs", "double", value)
-    limitless = e.v(f"fcmp oeq {double} {size}, {LANES.fconst(float('inf'), 'double')}")
-    negative = e.v(f"fcmp olt {double} {value}, {LANES.fconst(0.0, 'double')}")
-    signed = e.v(f"select {flag} {negative}, {kind} {LANES.const(infinity | 1 << (nbits - 1), nbits)}, "
-                 f"{kind} {LANES.const(infinity, nbits)}")  # fmt: skip
+    kind = FORM.int(nbits)
+    size = e.fcall(FORM, "fabs", "double", value)
+    limitless = e.v(f"fcmp oeq {double} {size}, {FORM.fconst(float('inf'), 'double')}")
+    negative = e.v(f"fcmp olt {double} {value}, {FORM.fconst(0.0, 'double')}")
+    signed = e.v(f"select {flag} {negative}, {kind} {FORM.const(infinity | 1 << (nbits - 1), nbits)}, "
+                 f"{kind} {FORM.const(infinity, nbits)}")  # fmt: skip
     bits = e.v(f"select {flag} {limitless}, {kind} {signed}, {kind} {bits}")
     unordered = e.v(f"fcmp uno {double} {value}, {value}")
-    return e.v(f"select {flag} {unordered}, {kind} {LANES.const(nan, nbits)}, {kind} {bits}")
+    return e.v(f"select {flag} {unordered}, {kind} {FORM.const(nan, nbits)}, {kind} {bits}")

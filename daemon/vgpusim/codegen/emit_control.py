@@ -246,6 +246,7 @@ class WarpFunction:
         e.current = mask
         e.bounds.clear()
         e.checked.clear()
+        e.ready.clear()
         e.announced.clear()
         if e.state.counted:
             emit_count.block(e, block)

@@ -10,17 +10,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vgpusim.codegen import emit_aligned_sum as aligned
+from vgpusim.codegen import emit_fragment as fragment
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_float import operand
 from vgpusim.codegen.emit_float8 import to_half
+from vgpusim.codegen.emit_fragment import Place, Side
 from vgpusim.codegen.emit_memory import elements
+from vgpusim.codegen.emit_tensor_core import product
 from vgpusim.codegen.emitter import Emitter, emits
 from vgpusim.codegen.lane_value import LANES
 from vgpusim.ptx import ir
 
 _V = LANES.int(32)
 _SCRATCH = 24  # registers of the largest form's A, B and C together
-Place = Callable[[int, int, int], tuple[int, int]]  # (group, thread in group, element) -> (row, column)
+_READY = 8  # fragments of one kind that are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ _TOGETHER = {"s8": ("s8", "u8"), "u8": ("s8", "u8"), "s4": ("s4", "u4"), "u4": (
              "e4m3": ("e4m3", "e5m2"), "e5m2": ("e4m3", "e5m2")}  # fmt: skip
 _RESULTS = {"f64": ("f64",), "f16": ("f16", "f32"), "e4m3": ("f16", "f32"), "e5m2": ("f16", "f32"), "b1": ("s32",),
             "bf16": ("f32",), "tf32": ("f32",)}  # fmt: skip
-_INTEGERS = ("s8", "u8", "s4", "u4", "b1")
+INTEGERS = ("s8", "u8", "s4", "u4", "b1")
 _EIGHT_BITS = ("e4m3", "e5m2")
 
 
@@ -125,34 +128,94 @@ def kind_of(words: Sequence[str]) -> Kind | None:
     if len(rest) != 4:
         return None
     d, a, b, c = rest
-    results = _RESULTS.get(a, ("s32",) if a in _INTEGERS else ())
+    results = _RESULTS.get(a, ("s32",) if a in INTEGERS else ())
     if d != c or d not in results or b not in _TOGETHER.get(a, (a,)) or (operation in ("xor", "and")) != (a == "b1"):
         return None
-    return None if finite and (a == "b1" or a not in _INTEGERS) else Kind(d, a, b, c, finite, operation)
+    return None if finite and (a == "b1" or a not in INTEGERS) else Kind(d, a, b, c, finite, operation)
 
 
 def multiply(e: Emitter, ins: ir.Instruction, shape: Shape, kind: Kind, sources: Sequence[ir.Operand]) -> None:
     """D = A * B + C; `sources` are the registers of A, B and C; the caller has checked their number."""
     nbits = 64 if kind.a == "f64" else 32
-    name = core(e, shape, kind, ins.opcode)
     word = LANES.int(nbits)
-    scratch = e.stack("matrix.in", f"[{_SCRATCH} x {LANES.int(64)}]")
-    for index, value in enumerate(e.lanes(sources, nbits)):
-        e.e(f"store {word} {value}, ptr {e.v(f'getelementptr {word}, ptr {scratch}, i32 {index}')}, align 64")
     out = e.stack("matrix.out", f"[8 x {LANES.int(64)}]")
-    e.e(f'call void @"{name}"(ptr {out}, ptr {scratch})')
+    if kind.a in INTEGERS or kind.a == "f64":
+        scratch = _stored(e, sources, nbits)
+        e.e(f'call void @"{core(e, shape, kind, ins.opcode)}"(ptr {out}, ptr {scratch})')
+    else:
+        name, *sides = tensor_core(e, shape, kind, ins.opcode)
+        a, b = shape.a // shape.per_register, shape.b // shape.per_register
+        ready = [
+            _ready(e, helper, side, registers)
+            for (helper, side), registers in zip(sides, (sources[:a], sources[a : a + b]), strict=True)
+        ]
+        scratch = _stored(e, sources[a + b :], nbits)
+        e.e(f'call void @"{name}"(ptr {out}, ptr {scratch}, ptr {ready[0]}, ptr {ready[1]})')
     for index, target in enumerate(elements(ins.operands[0])):
         at = e.v(f"getelementptr {word}, ptr {out}, i32 {index}")
         e.put(target, LANES, e.v(f"load {word}, ptr {at}, align 64"), nbits)
 
 
+def _stored(e: Emitter, sources: Sequence[ir.Operand], nbits: int) -> str:
+    scratch = e.stack("matrix.in", f"[{_SCRATCH} x {LANES.int(64)}]")
+    word = LANES.int(nbits)
+    for index, value in enumerate(e.lanes(sources, nbits)):
+        e.e(f"store {word} {value}, ptr {e.v(f'getelementptr {word}, ptr {scratch}, i32 {index}')}, align 64")
+    return scratch
+
+
+def _ready(e: Emitter, helper: str, side: Side, registers: Sequence[ir.Operand]) -> str:
+    """The ready fragment of these registers, of an earlier product of this block if they have not changed since."""
+    key = (helper, *registers)
+    if key not in e.ready:
+        used = {slot for (name, *_), slot in e.ready.items() if name == helper}
+        if len(used) == _READY:
+            del e.ready[next(k for k in e.ready if k[0] == helper)]
+            used = {slot for (name, *_), slot in e.ready.items() if name == helper}
+        number = next(n for n in range(_READY) if f'%"{helper}.{n}"' not in used)
+        slot = e.stack(f'"{helper}.{number}"', f"[{side.nbytes} x i8]")
+        e.e(f'call void @"{helper}"(ptr {slot}, ptr {_stored(e, registers, 32)})')
+        e.ready[key] = slot
+    return e.ready[key]
+
+
+def tensor_core(
+    e: Emitter, shape: Shape, kind: Kind, opcode: str = "mma"
+) -> tuple[str, tuple[str, Side], tuple[str, Side]]:
+    """The names of functions for a product of floats, of fragments that two further functions make ready.
+
+    Hopper's mma has no 8-bit floats: they become f16, 16 of k at a time. Its wgmma multiplies them as such."""
+    narrow = kind.a in _EIGHT_BITS and kind.warpgroup
+    unit, step = (aligned.NARROW, 32) if narrow else (aligned.WIDE, 16)
+
+    def by_column(g: int, t: int, i: int) -> tuple[int, int]:
+        k, column = shape.b_place(g, t, i)
+        return column, k
+
+    def side(letter: str, element: str, count: int, place: Place) -> tuple[str, Side]:
+        factor = "f16" if element in _EIGHT_BITS and not narrow else element
+        made = fragment.side(letter == "a", element, factor, shape.per_register, count, place)
+        helper = f"{opcode}.{letter}.{shape.m}.{shape.n}.{shape.k}.{element}.{factor}"
+        _define(e, helper, lambda inner, name: fragment.prepare(inner, name, made, split))
+        return helper, made
+
+    a, b = side("a", kind.a, shape.a, shape.a_place), side("b", kind.b, shape.b, by_column)
+    name = f"{opcode}.{shape.m}.{shape.n}.{shape.k}.{kind}"
+    _define(e, name, lambda inner, name: product(inner, name, shape, kind, (a[1], b[1]), unit, step))
+    return name, a, b
+
+
+def _define(e: Emitter, name: str, function: Callable[[Emitter, str], str]) -> None:
+    if name not in e.helpers:
+        inner = Emitter(e.state, e.flush_by_mxcsr)
+        e.helper(name, function(inner, name))
+        e.declarations |= inner.declarations
+
+
 def core(e: Emitter, shape: Shape, kind: Kind, opcode: str = "mma") -> str:
     """The name of the function that reads the registers of A, B and C and writes those of D, in memory."""
     name = f"{opcode}.{shape.m}.{shape.n}.{shape.k}.{kind}"
-    if name not in e.helpers:
-        inner = Emitter(e.state, e.flush_by_mxcsr)
-        e.helper(name, _function(inner, name, shape, kind))
-        e.declarations |= inner.declarations
+    _define(e, name, lambda inner, name: _function(inner, name, shape, kind))
     return name
 
 
@@ -169,12 +232,10 @@ def _function(e: Emitter, name: str, shape: Shape, kind: Kind) -> str:
     a = [v for r in registers[:a_count] for v in split(e, r, kind.a)]
     b = [v for r in registers[a_count : a_count + b_count] for v in split(e, r, kind.b)]
     c = [v for r in registers[a_count + b_count :] for v in split(e, r, kind.c)]
-    if kind.a in _INTEGERS:
+    if kind.a in INTEGERS:
         _store(e, [_integer_sum(e, kind, start, pairs) for start, pairs in _pairs(e, shape, "i32", a, b, c)], kind)
-    elif kind.a == "f64":
-        _store(e, [_double_sum(e, start, pairs) for start, pairs in _pairs(e, shape, "double", a, b, c)], kind)
     else:
-        _tensor_core(e, shape, kind, a, b, c)
+        _store(e, [_double_sum(e, start, pairs) for start, pairs in _pairs(e, shape, "double", a, b, c)], kind)
     return f'define internal void @"{name}"(ptr %out, ptr %in) noinline #0 {{\n' + "\n".join(e.lines) + "\n}\n"
 
 
@@ -224,67 +285,8 @@ def _double_sum(e: Emitter, start: str, pairs: Sequence[tuple[str, str]]) -> str
     return start
 
 
-# ---- as a tensor core
-
-
-def _tensor_core(e: Emitter, shape: Shape, kind: Kind, a: list[str], b: list[str], c: list[str]) -> None:
-    """Store the results and return: in f32 if all operands are usual, else in f64 (emit_aligned_sum).
-
-    Hopper's mma has no 8-bit floats: they become f16, 16 of k at a time. Its wgmma multiplies them as such."""
-    narrow = kind.a in _EIGHT_BITS and kind.warpgroup
-    factor = "f16" if kind.a in _EIGHT_BITS and not narrow else kind.a
-    unit, step = (aligned.NARROW, 32) if narrow else (aligned.WIDE, 16)
-    usual = aligned.all_usual(e, [*a, *b], c, factor)
-    e.e(f"br i1 {usual}, label %usual, label %special")
-    e.label("usual")
-    kinds = (factor, kind.b if narrow else factor)
-    powers = [[aligned.single_power(e, v, k) for v in values] for values, k in zip((a, b), kinds, strict=True)]
-    results, overflows = [], []
-    for i, start in enumerate(c):
-        value = start
-        factors, exponents = _factors(e, shape, "float", i, a, b), _factors(e, shape, "float", i, *powers)
-        for at in range(0, shape.k, step):
-            terms = aligned.Terms(factors[at : at + step], exponents[at : at + step], value)
-            total, worth, overflow = aligned.single_sum(e, unit, terms)
-            overflows += [overflow] if overflow else []
-            bits = _single_bits(e, kind, unit, total, worth)
-            value = as_float(e, bits, kind.d)
-        results.append(bits)
-    _store_in_registers(e, results, kind)
-    if overflows:
-        some = overflows[0]
-        for other in overflows[1:]:
-            some = e.v(f"or {LANES.int(1)} {some}, {other}")
-        none = e.v(f"icmp eq i{WARP} {e.v(f'bitcast {LANES.int(1)} {some} to i{WARP}')}, 0")
-        e.e(f"br i1 {none}, label %done, label %special")
-        e.label("done")
-    e.e("ret void")
-    e.label("special")
-    a, b = ([aligned.widened(e, v) for v in values] for values in (a, b))
-    powers = [[aligned.double_power(e, v, k) for v in values] for values, k in zip((a, b), kinds, strict=True)]
-    results = []
-    for i, start in enumerate(c):
-        value = start
-        factors, exponents = _factors(e, shape, "double", i, a, b), _factors(e, shape, "double", i, *powers)
-        for at in range(0, shape.k, step):
-            terms = aligned.Terms(factors[at : at + step], exponents[at : at + step], aligned.widened(e, value))
-            bits = aligned.double_result(e, unit, terms, kind.d)
-            value = as_float(e, bits, kind.d)
-        results.append(bits)
-    _store_in_registers(e, results, kind)
-    e.e("ret void")
-
-
-def _single_bits(e: Emitter, kind: Kind, unit: aligned.Unit, total: str, worth: str) -> str:
-    if kind.d == "f16":
-        return aligned.single_to_f16(e, total, worth)
-    return aligned.single_to_f32(e, unit, total, worth)
-
-
-def as_float(e: Emitter, bits: str, kind: str) -> str:
-    """The f32 value of a result's bits."""
-    value = e.to_fp(LANES, bits, kind)
-    return value if kind == "f32" else e.v(f"fpext {LANES.of('half')} {value} to {LANES.of('float')}")
+def _widened_half(e: Emitter, bits: str) -> str:
+    return e.v(f"fpext {LANES.of('half')} {e.to_fp(LANES, bits, 'f16')} to {LANES.of('float')}")
 
 
 # ---- registers
@@ -323,7 +325,7 @@ def split(e: Emitter, register: str, kind: str) -> list[str]:
     if kind == "tf32":  # the hardware reads the upper 19 bits
         return [e.to_fp(LANES, e.v(f"and {_V} {register}, splat (i32 -8192)"), "f32")]
     nbits = ir.TYPE_NBITS.get(kind) or {"s4": 4, "u4": 4, "e4m3": 8, "e5m2": 8}[kind]
-    if kind in _INTEGERS:
+    if kind in INTEGERS:
         shift = "ashr" if kind[0] == "s" else "lshr"
         tops = [e.v(f"shl {_V} {register}, splat (i32 {32 - nbits - at})") for at in range(0, 32, nbits)]
         return [e.v(f"{shift} {_V} {top}, splat (i32 {32 - nbits})") for top in tops]
@@ -331,8 +333,8 @@ def split(e: Emitter, register: str, kind: str) -> list[str]:
     for at in range(0, 32, nbits):
         bits = e.resize(LANES, e.v(f"lshr {_V} {register}, splat (i32 {at})"), 32, 16)
         if kind in _EIGHT_BITS:
-            values.append(as_float(e, to_half(e, LANES, bits, f"{kind}x2"), "f16"))
+            values.append(_widened_half(e, to_half(e, LANES, bits, f"{kind}x2")))
             continue
         element, value = operand(e, LANES, bits, kind)
-        values.append(value if element == "float" else as_float(e, bits, "f16"))
+        values.append(value if element == "float" else _widened_half(e, bits))
     return values

@@ -13,7 +13,7 @@ from vgpusim.codegen import abi
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_matrix import TRANSPOSE
 from vgpusim.codegen.emit_memory import elements
-from vgpusim.codegen.emit_mma import Kind, core, kind_of, packed
+from vgpusim.codegen.emit_mma import INTEGERS, Kind, Shape, core, kind_of, packed, tensor_core
 from vgpusim.codegen.emitter import Emitter, emits
 from vgpusim.codegen.lane_value import LANES
 from vgpusim.ptx import ir
@@ -91,11 +91,12 @@ def _operands(e: Emitter, ins: ir.Instruction, kind: str) -> _Operands:
 
 
 def _multiply(e: Emitter, kind: Kind, columns: int, target: tuple[ir.Operand, ...], given: _Operands) -> None:
-    name = core(e, packed(16, _K[kind.a] // (32 if kind.a == "b1" else 1), _per_register(kind)), kind)
+    shape = packed(16, _K[kind.a] // (32 if kind.a == "b1" else 1), _per_register(kind))
     helper = f"wgmma.{kind}.{columns}{'.t' if given.b_turned else ''}"
     e.helper("wgmma.row", _ROW)
     e.helper("transpose", TRANSPOSE)
-    e.helper(helper, _columns_helper(helper, name, columns // 8, len(target) // (columns // 8), given.b_turned))
+    first, each = _calls(e, shape, kind)
+    e.helper(helper, _columns_helper(helper, first, each, columns // 8, len(target) // (columns // 8), given.b_turned))
     accumulator = e.stack("wgmma.d", f"[{_COLUMNS_MAX // 2} x {_V}]")
     fragment = e.stack("wgmma.a", f"[4 x {_V}]")
     (scale,) = e.lanes([given.scale], 1)
@@ -124,6 +125,21 @@ def _multiply(e: Emitter, kind: Kind, columns: int, target: tuple[ir.Operand, ..
     e.e(f'call void @"{helper}"(ptr {accumulator}, ptr {fragment}, i64 {window}, i32 {own}, i64 {descriptor})')
     for index, register in enumerate(target):
         e.put(register, LANES, e.v(f"load {_V}, ptr {_place(e, accumulator, index)}, align 64"), 32)
+
+
+def _calls(e: Emitter, shape: Shape, kind: Kind) -> tuple[str, str]:
+    """What the helper does once and for each 8 columns to multiply: from %in to %dj."""
+    if kind.a in INTEGERS:
+        return "", f'  call void @"{core(e, shape, kind)}"(ptr %dj, ptr %in)\n'
+    name, a, b = tensor_core(e, shape, kind)
+    allocas = "".join(
+        f"  %{letter}.r = alloca [{side.nbytes} x i8], align 64\n"
+        for letter, (_, side) in zip("ab", (a, b), strict=True)
+    )
+    return (
+        allocas + f'  call void @"{a[0]}"(ptr %a.r, ptr %a)\n',
+        f'  call void @"{b[0]}"(ptr %b.r, ptr %b0)\n  call void @"{name}"(ptr %dj, ptr %c, ptr %a.r, ptr %b.r)\n',
+    )
 
 
 def _per_register(kind: Kind) -> int:
@@ -224,17 +240,16 @@ done:
 """
 
 
-def _columns_helper(name: str, multiply: str, blocks: int, registers: int, turned: bool) -> str:
+def _columns_helper(name: str, first: str, each: str, blocks: int, registers: int, turned: bool) -> str:
     """For each 8 columns, `registers` of D: fetch B, multiply."""
     nbytes = registers * _VECTOR_NBYTES
     return f"""define internal void @"{name}"(ptr %d, ptr %a, i64 %window, i32 %own, i64 %b) noinline #0 {{
   %in = alloca [12 x {_V}], align 64
-  %out = alloca [4 x {_V}], align 64
   call void @llvm.memcpy.p0.p0.i64(ptr align 64 %in, ptr align 64 %a, i64 {4 * _VECTOR_NBYTES}, i1 false)
   %b0 = getelementptr {_V}, ptr %in, i32 4
   %b1 = getelementptr {_V}, ptr %in, i32 5
   %c = getelementptr {_V}, ptr %in, i32 6
-  br label %loop
+{first}  br label %loop
 loop:
   %j = phi i32 [ 0, %0 ], [ %j.n, %loop ]
   %row = shl i32 %j, 3
@@ -243,9 +258,7 @@ loop:
   %at = mul i32 %j, {registers}
   %dj = getelementptr {_V}, ptr %d, i32 %at
   call void @llvm.memcpy.p0.p0.i64(ptr align 64 %c, ptr align 64 %dj, i64 {nbytes}, i1 false)
-  call void @"{multiply}"(ptr %out, ptr %in)
-  call void @llvm.memcpy.p0.p0.i64(ptr align 64 %dj, ptr align 64 %out, i64 {nbytes}, i1 false)
-  %j.n = add i32 %j, 1
+{each}  %j.n = add i32 %j, 1
   %more = icmp ult i32 %j.n, {blocks}
   br i1 %more, label %loop, label %done
 done:

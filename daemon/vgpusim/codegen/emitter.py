@@ -71,6 +71,7 @@ class Emitter:
         # Offsets from a register that this block has checked for all lanes: (alignment, offset % alignment, in reach).
         self.checked: dict[ir.Reg, tuple[int, int, bool]] = {}
         self.fetched: set[ir.Reg] = set()  # addresses of records that have been prefetched
+        self.ready: dict[tuple[object, ...], str] = {}  # matrix fragments that this block has prepared (emit_mma.py)
         self.announced: dict[int, str] = {}  # by id: loads of this block that the sanitizer knows of (emit_watch.py)
 
     @property
@@ -269,6 +270,8 @@ class Emitter:
         text = self.resize(form, text, nbits, target.nbits, signed)
         self.bounds.pop(target, None)
         self.checked.pop(target, None)
+        for key in [key for key in self.ready if target in key] if self.ready else ():
+            del self.ready[key]
         kind = self.register_type(target)
         if self.shape(target).pattern.known:
             assert not form.vector, (self.instruction, target)

@@ -33,6 +33,12 @@ def has_wide_gathers() -> bool:
     return IS_X86 and bool(llvm.get_host_cpu_features().get("avx512f")) and "znver" not in llvm.get_host_cpu_name()
 
 
+@functools.cache
+def has_own_rounding() -> bool:
+    """Whether an instruction can have a rounding mode of its own: AVX-512."""
+    return IS_X86 and bool(llvm.get_host_cpu_features().get("avx512f"))
+
+
 def _machine(level: int) -> Any:
     if level not in _machines:
         features = llvm.get_host_cpu_features().flatten()
