@@ -3,11 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[] = {"--gpu-architecture", "-arch"};
+static const char *const arch_names[] = {"--gpu-architecture", "-arch"};
+static const char *const register_names[] = {"--maxrregcount", "-maxrregcount"};
+enum { NAMES = 2, REGISTERS_MAX = 255 };
 
 /* The value in "-arch=sm_90", or in the option after "-arch"; NULL if this is neither. */
-static const char *value_of(const struct vgs_options *options, int i) {
-  for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+static const char *value_of(const struct vgs_options *options, int i, const char *const names[NAMES]) {
+  for (size_t n = 0; n < NAMES; n++) {
     size_t nbytes = strlen(names[n]);
     if (!strncmp(options->items[i], names[n], nbytes) && options->items[i][nbytes] == '=')
       return options->items[i] + nbytes + 1;
@@ -28,7 +30,14 @@ bool vgs_options_init(struct vgs_options *options, int count, const char *const 
   if (count)
     memcpy(options->items, items, (size_t)count * sizeof *items);
   for (int i = 0; i < count; i++) {
-    const char *value = options->items[i] ? value_of(options, i) : NULL;
+    if (!options->items[i])
+      continue;
+    const char *limit = value_of(options, i, register_names);
+    if (limit) {
+      long registers = strtol(limit, NULL, 10);
+      options->registers = registers <= 0 ? 0 : registers < REGISTERS_MAX ? (int)registers : REGISTERS_MAX;
+    }
+    const char *value = value_of(options, i, arch_names);
     bool machine = value && !strncmp(value, "sm_", 3);
     const char *number = machine ? value + 3 : value && !strncmp(value, "compute_", 8) ? value + 8 : NULL;
     if (!number || value - options->items[i] > VGS_ARCH_TEXT_NBYTES / 2)
@@ -40,6 +49,11 @@ bool vgs_options_init(struct vgs_options *options, int count, const char *const 
     options->machine = machine;
   }
   return true;
+}
+
+size_t vgs_register_limit(char text[VGS_LIMIT_NBYTES], int registers) {
+  *text = 0;
+  return registers ? (size_t)snprintf(text, VGS_LIMIT_NBYTES, "\n.pragma \"vgpu_maxnreg %d\";\n", registers) : 0;
 }
 
 void vgs_options_fini(struct vgs_options *options) { free(options->items); }

@@ -1,8 +1,9 @@
-/* The option that names the architecture to compile for. */
+/* Compilers' options: the architecture to compile for, and the limit of a thread's registers. */
 #ifndef VGS_ARCH_H
 #define VGS_ARCH_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum { VGS_ARCH_TEXT_NBYTES = 64 };
 
@@ -16,6 +17,7 @@ struct vgs_options {
   int asked;            /* the architecture's number, as 90 */
   bool machine;         /* sm_, not compute_ */
   char arch[VGS_ARCH_TEXT_NBYTES];
+  int registers; /* -maxrregcount; 0: no limit */
 };
 
 /* Copy the options, with space for one more. False: out of memory. If several name an architecture, the last one
@@ -25,5 +27,10 @@ void vgs_options_fini(struct vgs_options *options);
 
 /* Replace the number of the architecture to compile for. */
 void vgs_options_set_arch(struct vgs_options *options, int number);
+
+/* A line of PTX that has the simulator limit a thread's registers, as ptxas does for the option; it may stand anywhere
+ * at module scope. Other compilers ignore it. Empty without a limit. Returns its length. */
+enum { VGS_LIMIT_NBYTES = 48 };
+size_t vgs_register_limit(char text[VGS_LIMIT_NBYTES], int registers);
 
 #endif

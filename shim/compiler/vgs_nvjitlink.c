@@ -35,6 +35,7 @@ struct nvJitLink {
   bool has_others; /* inputs that NVIDIA's linker was given, to make PTX of */
   bool judges;     /* it knows the requested architecture: PTX is given to it, too, so that errors are its own */
   int sm;
+  int registers; /* the limit for each thread, or 0 */
   struct vgs_text *texts, **last;
   char *image;
   size_t image_nbytes;
@@ -124,6 +125,7 @@ EXPORTED(nvJitLinkCreate, (nvJitLinkHandle * made, uint32_t count, const char **
   }
   link->last = &link->texts;
   link->sm = options.asked;
+  link->registers = options.registers;
   for (int i = 0; i < options.count; i++) {
     link->optimises |= options.items[i] && !strcmp(options.items[i], "-lto");
     link->wants_ptx |= options.items[i] && !strcmp(options.items[i], "-ptx");
@@ -158,13 +160,15 @@ EXPORTED(nvJitLinkDestroy, (nvJitLinkHandle * gone)) {
 }
 
 static bool append(nvJitLinkHandle link, const char *bytes, size_t nbytes) {
-  struct vgs_text *text = malloc(sizeof *text + nbytes + 1);
+  char limit[VGS_LIMIT_NBYTES];
+  size_t more = vgs_register_limit(limit, link->registers);
+  struct vgs_text *text = malloc(sizeof *text + nbytes + more + 1);
   if (!text)
     return false;
   nbytes = strnlen(bytes, nbytes);
-  *text = (struct vgs_text){.nbytes = nbytes};
+  *text = (struct vgs_text){.nbytes = nbytes + more};
   memcpy(text->bytes, bytes, nbytes);
-  text->bytes[nbytes] = 0;
+  memcpy(text->bytes + nbytes, limit, more + 1);
   *link->last = text;
   link->last = &text->next;
   return true;

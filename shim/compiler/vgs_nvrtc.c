@@ -47,7 +47,6 @@ FORWARD(nvrtcCreateProgram,
         (nvrtcProgram * program, const char *source, const char *name, int headers, const char *const *contents,
          const char *const *names),
         program, source, name, headers, contents, names)
-FORWARD(nvrtcDestroyProgram, (nvrtcProgram * program), program)
 FORWARD(nvrtcGetPTXSize, (nvrtcProgram program, size_t *nbytes), program, nbytes)
 FORWARD(nvrtcGetPTX, (nvrtcProgram program, char *text), program, text)
 FORWARD(nvrtcGetLTOIRSize, (nvrtcProgram program, size_t *nbytes), program, nbytes)
@@ -118,6 +117,54 @@ static int clamped(int asked) {
   return best;
 }
 
+/* Programs whose registers are limited, by an option of their compilation. */
+static struct limit {
+  struct limit *next;
+  nvrtcProgram program;
+  int registers;
+} *limits;
+static pthread_mutex_t limits_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The place of the program's limit, or of the end of the list. */
+static struct limit **find_limit_locked(nvrtcProgram program) {
+  struct limit **at = &limits;
+  while (*at && (*at)->program != program)
+    at = &(*at)->next;
+  return at;
+}
+
+/* False: out of memory. */
+static bool set_limit(nvrtcProgram program, int registers) {
+  pthread_mutex_lock(&limits_lock);
+  struct limit **at = find_limit_locked(program), *found = *at;
+  if (found && !registers) {
+    *at = found->next;
+    free(found);
+  } else if (!found && registers && (found = *at = calloc(1, sizeof *found)))
+    found->program = program;
+  if (found && registers)
+    found->registers = registers;
+  pthread_mutex_unlock(&limits_lock);
+  return found || !registers;
+}
+
+/* Write the line of PTX that limits the program's registers; returns its length. */
+static size_t write_limit(nvrtcProgram program, char text[VGS_LIMIT_NBYTES]) {
+  pthread_mutex_lock(&limits_lock);
+  struct limit *found = *find_limit_locked(program);
+  int registers = found ? found->registers : 0;
+  pthread_mutex_unlock(&limits_lock);
+  return vgs_register_limit(text, registers);
+}
+
+EXPORT nvrtcResult nvrtcDestroyProgram(nvrtcProgram *program);
+nvrtcResult nvrtcDestroyProgram(nvrtcProgram *program) {
+  __typeof__(&nvrtcDestroyProgram) real = REAL(nvrtcDestroyProgram);
+  if (program)
+    set_limit(*program, 0);
+  return real ? real(program) : NVRTC_ERROR_INTERNAL_ERROR;
+}
+
 EXPORT nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int count, const char *const *given);
 nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int count, const char *const *given) {
   __typeof__(&nvrtcCompileProgram) real = REAL(nvrtcCompileProgram);
@@ -136,6 +183,8 @@ nvrtcResult nvrtcCompileProgram(nvrtcProgram program, int count, const char *con
     vgs_options_set_arch(&options, number);
   }
   nvrtcResult result = real(program, options.count, options.items);
+  if (!result && !set_limit(program, options.registers))
+    result = NVRTC_ERROR_OUT_OF_MEMORY;
   vgs_options_fini(&options);
   return result;
 }
@@ -147,8 +196,9 @@ EXPORT nvrtcResult nvrtcGetCUBINSize(nvrtcProgram program, size_t *nbytes);
 nvrtcResult nvrtcGetCUBINSize(nvrtcProgram program, size_t *nbytes) {
   __typeof__(&nvrtcGetCUBINSize) real = REAL(nvrtcGetCUBINSize);
   size_t ptx_nbytes;
+  char limit[VGS_LIMIT_NBYTES];
   if (nbytes && has_ptx(program, &ptx_nbytes)) {
-    *nbytes = ptx_nbytes;
+    *nbytes = ptx_nbytes + write_limit(program, limit);
     return NVRTC_SUCCESS;
   }
   return real ? real(program, nbytes) : NVRTC_ERROR_INTERNAL_ERROR;
@@ -158,7 +208,13 @@ EXPORT nvrtcResult nvrtcGetCUBIN(nvrtcProgram program, char *code);
 nvrtcResult nvrtcGetCUBIN(nvrtcProgram program, char *code) {
   __typeof__(&nvrtcGetCUBIN) real = REAL(nvrtcGetCUBIN);
   size_t nbytes;
-  if (has_ptx(program, &nbytes))
-    return nvrtcGetPTX(program, code);
+  if (has_ptx(program, &nbytes)) { /* its size includes the NUL */
+    char limit[VGS_LIMIT_NBYTES];
+    size_t more = write_limit(program, limit);
+    nvrtcResult result = nvrtcGetPTX(program, code);
+    if (!result && more)
+      memcpy(code + nbytes - 1, limit, more + 1);
+    return result;
+  }
   return real ? real(program, code) : NVRTC_ERROR_INTERNAL_ERROR;
 }

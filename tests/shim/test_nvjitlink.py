@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from vgpu_guest.libraries import LIBRARIES
 from vgpusim.image import image
+from vgpusim.ptx.text import PtxText
 
 from tests.pypi import packages
 
@@ -85,6 +86,14 @@ def test_what_is_linked_is_ptx_that_a_module_is_made_of(
     loaded = image.load((tmp_path / "linked").read_bytes(), (13, 0))
     assert len(loaded.texts) == count
     assert sum(".entry k" in text for text in loaded.texts) == 1
+
+
+@pytest.mark.parametrize(("options", "kind"), [("-lto", "LTOIR"), ("", "PTX"), ("-lto", "PTX")])
+def test_a_limit_of_registers_stays(tmp_path: Path, options: str, kind: str) -> None:
+    """numba's max_registers: the simulator reports no more registers, as the linker's machine code has no more."""
+    link(tmp_path / "linked", f"-arch=sm_90 -maxrregcount=24 {options}", kind, kind)
+    loaded = image.load((tmp_path / "linked").read_bytes(), (13, 0))
+    assert {PtxText(text).register_limit for text in loaded.texts} == {24}
 
 
 def test_machine_code_is_refused_by_name(tmp_path: Path) -> None:

@@ -213,6 +213,14 @@ def parse_header(tokens: Tokens, name: str, is_entry: bool) -> ir.Function:
                     raise tokens.error(f"bad {word}")
                 if not tokens.accept(","):
                     break
+        elif word in (".maxnreg", ".minnctapersm"):
+            count = parse_integer(tokens.take()) or 0
+            if count <= 0:
+                raise tokens.error(f"bad {word}")
+            if word == ".maxnreg":
+                function.max_registers = count
+            else:
+                function.min_blocks = count
         if word == ".reqnctapercluster":
             function.cluster = (block[0], block[1], block[2]) if block != [1, 1, 1] else None
         elif word in (".maxntid", ".reqntid"):

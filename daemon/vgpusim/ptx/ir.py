@@ -200,6 +200,8 @@ class Function:
     reserved_shared: bool = False  # the body uses the system's part of shared memory
     max_threads: int | None = None
     required_block: tuple[int, int, int] | None = None
+    max_registers: int | None = None  # of a thread
+    min_blocks: int | None = None  # on a multiprocessor at once
     cluster: tuple[int, int, int] | None = None  # CTAs of a cluster, where the entry requires several
 
     @property

@@ -33,6 +33,7 @@ FUNCTIONS = " functions"
 address is unique on the device, can be stored and compared, and is known to every kernel as a variable's is."""
 FUNCTION_NBYTES = 16
 _MAX_BLOCK_THREADS, _REGISTERS_PER_BLOCK, _MAX_REGISTERS, _REGISTER_UNIT = 1024, 65536, 255, 8  # of every card
+_MIN_REGISTERS = 16  # ptxas raises a lower limit to what calls need (nvcc's manual, --maxrregcount)
 RESERVED_SHARED_NBYTES = 1024  # as on cards from sm_80 on; kernels address its two halves
 
 
@@ -313,8 +314,8 @@ class PtxModule:
         shared = shared_layout(self, functions)[1]
         return EntryInfo(
             name, self._sources[name].text.target, params, offset, shared - reserved_shared(functions), local,
-            _register_estimate(sum(words.values()), function), function.max_threads, function.required_block,
-            function.cluster,
+            _register_estimate(sum(words.values()), function, self._sources[name].text.register_limit),
+            function.max_threads, function.required_block, function.cluster,
         )  # fmt: skip
 
     def reachable(self, name: str) -> list[ir.Function]:
@@ -343,13 +344,21 @@ def _with_device_runtime(texts: list[PtxText]) -> list[PtxText]:
     return [*texts, PtxText(device_runtime.TEXT)] if found else texts
 
 
-def _register_estimate(word_count: int, function: ir.Function) -> int:
+def _register_estimate(word_count: int, function: ir.Function, limit: int | None) -> int:
     """Registers of a thread, from the words its body names. As ptxas does, it leaves room for the largest block that
-    the kernel declares; without a declaration, for any block: an occupancy of 0 is a division by zero in CUB."""
+    the kernel declares; without a declaration, for any block: an occupancy of 0 is a division by zero in CUB.
+
+    Args:
+        limit: an option's, which a limit that the kernel declares replaces.
+    """
     x, y, z = function.required_block or (0, 0, 0)
-    threads = x * y * z or function.max_threads or _MAX_BLOCK_THREADS
-    room = max(16, _REGISTERS_PER_BLOCK // threads // _REGISTER_UNIT * _REGISTER_UNIT)
-    return min(_MAX_REGISTERS, room, max(16, word_count // 3))
+    declared = x * y * z or function.max_threads
+    blocks = (function.min_blocks if declared else None) or 1
+    room = _REGISTERS_PER_BLOCK // ((declared or _MAX_BLOCK_THREADS) * blocks) // _REGISTER_UNIT * _REGISTER_UNIT
+    if declared and function.min_blocks:
+        limit = None
+    limit = function.max_registers or limit or _MAX_REGISTERS
+    return max(_MIN_REGISTERS, min(_MAX_REGISTERS, room, limit, word_count // 3))
 
 
 def align_up(value: int, align: int) -> int:

@@ -21,6 +21,7 @@ _FILE = re.compile(r'\.file\s+(\d{1,9})\s+"([^"\n]{1,4096})"')
 _FUNCTION = re.compile(r"\.(entry|func)\b")
 _FUNCTION_NAME = re.compile(r"\.entry\s+([\w$%]+)|\.func\s*(?:\.\w+\s*)*(?:\([^)]*\)\s*)?([\w$%]+)")
 _LINKAGE = re.compile(r"\.(visible|weak|common|extern)\b")
+_REGISTER_LIMIT = re.compile(r'\s*\.pragma\s+"vgpu_maxnreg (\d{1,9})"\s*$')  # shim/compiler, in the place of an option
 _BODY_VARIABLE = re.compile(r"(?<![\w.])\.(?:global|const)\b")  # the directive: ld.global follows a letter
 
 
@@ -52,6 +53,7 @@ class PtxText:
         self.places: dict[str, Place] = {}  # in order
         self.prototypes: dict[str, str] = {}  # functions declared without a body: their linkage
         self.variables: dict[str, Declaration] = {}  # .global, .const and .shared
+        self.register_limit: int | None = None  # of kernels that declare none
         self._aliases: dict[str, str] = {}
         self.files = {int(m[1]): m[2] for m in _FILE.finditer(self.text)}  # by number
         try:
@@ -159,6 +161,8 @@ class PtxText:
             while tokens.peek and tokens.line == line:
                 tokens.take()
         if not tokens.peek or tokens.peek == ".pragma":
+            if limit := _REGISTER_LIMIT.match(_COMMENT.sub(" ", self.text[start:end])):
+                self.register_limit = int(limit[1])
             return
         if tokens.accept(".alias"):
             alias = tokens.name()

@@ -128,6 +128,14 @@ def test_ptxas_leaves_ptx_as_it_is(tmp_path: Path, form: str) -> None:
     assert out.read_bytes() == PTX + b"\0"
 
 
+@pytest.mark.parametrize("option", ["-maxrregcount=40", "--maxrregcount 40"])
+def test_ptxas_passes_a_limit_of_registers_on(tmp_path: Path, option: str) -> None:
+    source, out = tmp_path / "x.ptx", tmp_path / "out"
+    source.write_bytes(PTX)
+    subprocess.run([PTXAS, *option.split(), str(source), "-o", str(out)], check=True)
+    assert out.read_bytes() == PTX + b'\n.pragma "vgpu_maxnreg 40";\n\0'
+
+
 def test_ptxas_refuses_what_is_no_ptx(tmp_path: Path) -> None:
     source, out = tmp_path / "x.ptx", tmp_path / "out"
     source.write_bytes(b"define void @k() { ret void }\n")

@@ -163,3 +163,30 @@ def test_register_estimate_leaves_room_for_a_block(directive: str, threads: int)
     text = f"{HEADER}.visible .entry k() {directive} {{ .reg .u64 %rd<400>; {registers} ret; }}"
     info = PtxModule.parse(text).entry("k")
     assert 16 <= info.register_count <= 65536 // threads
+
+
+@pytest.mark.parametrize(
+    ("directives", "option", "limit"),
+    [
+        (".maxntid 64", None, 255),
+        (".maxntid 64 .maxnreg 40", None, 40),
+        (".maxntid 64 .minnctapersm 16", None, 64),
+        (".maxntid 64", 38, 38),
+        (".maxntid 64 .maxnreg 40", 38, 40),  # what the kernel declares replaces the option
+        (".maxntid 64 .minnctapersm 8", 38, 128),
+        (".maxnreg 1", None, 16),
+    ],
+)
+def test_registers_are_limited_by_directives_and_by_a_compilers_option(
+    directives: str, option: int | None, limit: int
+) -> None:
+    registers = "".join(f"mov.u64 %rd{i}, {i}; " for i in range(400))
+    text = f"{HEADER}.visible .entry k() {directives} {{ .reg .u64 %rd<400>; {registers} ret; }}"
+    text += f'\n.pragma "vgpu_maxnreg {option}";\n' if option else '\n.pragma "nounroll";\n'
+    assert PtxModule.parse(text).entry("k").register_count == limit
+
+
+@pytest.mark.parametrize("directive", [".maxnreg 0", ".maxnreg ,", ".minnctapersm -1"])
+def test_a_limit_is_a_positive_number(directive: str) -> None:
+    with pytest.raises(PtxError):
+        PtxModule.parse(entry(head=directive)).entry("k")
