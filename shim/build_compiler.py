@@ -59,6 +59,17 @@ def build(out: Path, toolchain: Toolchain) -> None:
             if is_older(library, [script, Path(__file__), *built.values()]):
                 named = [f"-Wl,-soname,{soname}", f"-Wl,--version-script={script}"]
                 toolchain.link(library, [*named, *built.values(), "-ldl"])
+    build_unversioned(out, toolchain)
+
+
+def build_unversioned(out: Path, toolchain: Toolchain) -> None:
+    """An empty libnvrtc.so that needs the newest one: a wheel holds no links. `vgpu run` gives its folder to programs
+    that find no such name."""
+    library, needed = out / "unversioned/libnvrtc.so", out / f"libnvrtc.so.{max(MAJORS)}"
+    library.parent.mkdir(exist_ok=True)
+    if is_older(library, [needed, Path(__file__)]):
+        needs = ["-Wl,--no-as-needed", str(needed), "-Wl,-rpath,$ORIGIN/.."]
+        toolchain.link(library, [f"-Wl,-soname,{library.name}", *needs])
 
 
 def main() -> int:

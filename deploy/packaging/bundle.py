@@ -26,6 +26,7 @@ _LIBRARY_GLOBS = (
     "lib*.so*",
     "cudart/*/lib*.so*",
     "compiler/lib*.so*",
+    "compiler/unversioned/lib*.so",
     "cupti/*/lib*.so*",
     "notice/lib*.so",
     "bench/calls",

@@ -199,6 +199,9 @@ static void open_library(void) {
     snprintf(search.name, sizeof search.name, "%s%d", VGS_STEM, majors[i]);
     find(&search);
   }
+  const char *fallback = secure_getenv(VGS_PATH_VARIABLE "_FALLBACK"); /* what `vgpu run` found */
+  if (!library && fallback && *fallback)
+    try_file(&search, fallback);
   if (library)
     vgs_log(VGS_LOG_INFO, "%s compiles; the simulated device is given PTX", library_path);
   else

@@ -5,6 +5,7 @@ The tests of clients use NVIDIA's NVRTC behind the library; these tests use vgt_
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -91,16 +92,28 @@ def test_machine_code_is_answered_with_ptx_for_an_architecture_that_nvrtc_knows(
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("option", ["-maxrregcount=40", "--maxrregcount|40"])
+def test_a_limit_of_registers_stays_in_what_answers_for_machine_code(ask: Ask, real: Path, option: str) -> None:
+    done = ask(option, "-O3", f"--maxrregcount=24|{option}", PYTHONPATH=str(real))
+    answers = [code for code, _ in json.loads(done.stdout)]
+    limit = '\n.pragma "vgpu_maxnreg 40";\n\0'
+    given = option.replace("|", " ")
+    assert answers == [f"{given} {limit}", "-O3 \0", f"--maxrregcount=24 {given} {limit}"]
+
+
 def test_where_there_is_no_ptx_nvrtcs_own_answer_counts(ask: Ask, real: Path) -> None:
     assert '"cubin\\u0000"' in ask("-dlto|-arch=sm_90", PYTHONPATH=str(real)).stdout
 
 
-@pytest.mark.parametrize("variable", ["PYTHONPATH", "LD_LIBRARY_PATH", "VGPU_NVRTC", "CONDA_PREFIX", "CUDA_HOME"])
+VARIABLES = ("PYTHONPATH", "LD_LIBRARY_PATH", "VGPU_NVRTC", "VGPU_NVRTC_FALLBACK", "CONDA_PREFIX", "CUDA_HOME")
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
 def test_the_programs_own_nvrtc_is_found(ask: Ask, real: Path, tmp_path: Path, variable: str) -> None:
     file = real / "nvidia/cu13/lib/libnvrtc.so.13"
     (tmp_path / "lib").symlink_to(file.parent)
-    named = {"PYTHONPATH": real, "LD_LIBRARY_PATH": file.parent, "VGPU_NVRTC": file}.get(variable, tmp_path)
-    done = ask("-arch=sm_90", **{variable: str(named)})
+    named = {"PYTHONPATH": real, "LD_LIBRARY_PATH": file.parent, "VGPU_NVRTC": file, "VGPU_NVRTC_FALLBACK": file}
+    done = ask("-arch=sm_90", **{variable: str(named.get(variable, tmp_path))})
     assert "-arch=sm_90" in done.stdout, done.stderr
     assert done.stderr == ""
 
@@ -108,6 +121,34 @@ def test_the_programs_own_nvrtc_is_found(ask: Ask, real: Path, tmp_path: Path, v
 def test_a_program_that_finds_one_majors_name_gets_the_other_that_is_installed(ask: Ask, real: Path) -> None:
     """cuda-pathfinder uses a loaded NVRTC, looking for 13 before 12, and vgpu's libraries for both are preloaded."""
     assert "-arch=sm_90" in ask("-arch=sm_90", soname="libnvrtc.so.12", PYTHONPATH=str(real)).stdout
+
+
+def test_a_program_finds_nvrtc_by_its_name_without_a_version(ask: Ask, real: Path, tmp_path: Path) -> None:
+    """hashcat opens libnvrtc.so, which NVIDIA's packages for Python do not have; the Python on PATH has the others."""
+    file = real / "nvidia/cu13/lib/libnvrtc.so.13"
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python3").symlink_to(sys.executable)
+    (tmp_path / "lib/python3.12").mkdir(parents=True)
+    (tmp_path / "lib/python3.12/site-packages").symlink_to(real)
+    environment = {"PATH": str(tmp_path / "bin")}
+    steering.apply(environment, [(9, 0)], "hashcat")
+    assert environment["VGPU_NVRTC_FALLBACK"] == str(
+        tmp_path / "lib/python3.12/site-packages/nvidia/cu13/lib" / file.name
+    )
+    done = ask(
+        "-arch=sm_130",
+        soname="libnvrtc.so",
+        LD_PRELOAD=environment["LD_PRELOAD"],
+        **{name: environment[name] for name in ("LD_LIBRARY_PATH", "VGPU_NVRTC_FALLBACK")},
+    )
+    assert "-arch=sm_120" in done.stdout, done.stderr
+
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "libnvrtc.so").symlink_to(file)
+    environment = {"PATH": str(tmp_path / "bin"), "LD_LIBRARY_PATH": str(own)}
+    steering.apply(environment, [(9, 0)], "hashcat")
+    assert environment["LD_LIBRARY_PATH"] == str(own), "the program finds one by this name itself"
 
 
 def test_without_an_nvrtc_calls_fail_and_the_reason_is_on_stderr(ask: Ask, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Capability = tuple[int, int]
 
 COMPILERS = ("libnvrtc.so.13", "libnvrtc.so.12")
+UNVERSIONED = "libnvrtc.so"
 LINKERS = ("libnvJitLink.so.13", "libnvJitLink.so.12")
 """Libraries in front of NVIDIA's, in the folder `compiler` beside libcuda (shim/compiler). They must be preloaded:
 programs are bound to NVIDIA's by an RPATH, or look whether one is loaded already. A linker only where the program has
@@ -125,12 +126,14 @@ def apply(
         path = ":".join(filter(None, (str(STANDIN / "bin"), environment.get("PATH"))))
         made.append(Setting("PATH", path, "TensorFlow: its XLA finds ptxas there"))
     if capabilities and environment.get("VGPU_COMPILER") != "0":
-        linkers = _linkers(program, environment)
+        found = _libraries(program, environment)
         folder = library_directory / "compiler"
+        linkers = [soname for soname in LINKERS if soname in found]
         files = [str(folder / name) for name in (*COMPILERS, *linkers) if (folder / name).exists()]
         path = ":".join(filter(None, (environment.get("LD_PRELOAD"), *files)))
         if files:
             made.append(Setting("LD_PRELOAD", path, "NVRTC, nvJitLink: PTX where machine code is asked for"))
+        made += _unversioned(folder / "unversioned", environment, found)
     environment.update({setting.name: setting.value for setting in made})
     return made
 
@@ -146,9 +149,25 @@ def show_jax_the_device(environment: dict[str, str]) -> list[Setting]:
     return [Setting("PYTHONPATH", path, "JAX: a GPU without a device file")]
 
 
-def _linkers(program: str, environment: Mapping[str, str]) -> list[str]:
-    """The linkers that the program has; if it is not Python (a shell, say), also those of the Python on PATH."""
+def _unversioned(folder: Path, environment: Mapping[str, str], found: Mapping[str, Path]) -> list[Setting]:
+    """A libnvrtc.so for programs that open it by this name, if NVIDIA's is installed, but not by this name."""
+    compilers = [found[soname] for soname in COMPILERS if soname in found]
+    if not compilers or UNVERSIONED in found or not folder.is_dir():
+        return []
+    path = ":".join(filter(None, (environment.get("LD_LIBRARY_PATH"), str(folder))))
+    return [
+        Setting("LD_LIBRARY_PATH", path, "hashcat: NVRTC by its name without a version"),
+        Setting("VGPU_NVRTC_FALLBACK", str(compilers[0]), "hashcat: the NVRTC of Python's packages"),
+    ]
+
+
+def _libraries(program: str, environment: Mapping[str, str]) -> dict[str, Path]:
+    """NVIDIA's compilers and linkers that the program has; if it is not Python (a shell, say), also those of the
+    Python on PATH."""
     is_python = Path(program).name.startswith("python")
     candidates = [program] if is_python else [program, "python3", "python"]
-    found = [find_libraries(name, environment, LINKERS) for name in candidates]
-    return [soname for soname in LINKERS if any(each[soname] is not None for each in found)]
+    found: dict[str, Path] = {}
+    for name in reversed(candidates):
+        files = find_libraries(name, environment, (*LINKERS, *COMPILERS, UNVERSIONED))
+        found |= {soname: file for soname, file in files.items() if file is not None}
+    return found
