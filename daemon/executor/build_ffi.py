@@ -73,6 +73,7 @@ int vgx_control_start(int fd, uint64_t (*used)(uint32_t device), uint32_t device
 struct vgx_range {
   uintptr_t address;
   size_t nbytes;
+  bool folds;
 };
 int vgx_template_make(const struct vgx_range *ranges, uint32_t count);
 void vgx_template_open(void);

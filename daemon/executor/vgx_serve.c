@@ -196,6 +196,7 @@ static void wait_for_end(struct vgx_session *s) {
 }
 
 int vgx_serve(int fd, const struct vgx_serve_options *options) {
+  static struct vgx_serve_options kept; /* the caller's may be folded (vgx_fold.h) */
   struct vgx_session *s = &session;
   /* only after an earlier session of this process: writing zeros to untouched pages would allocate them */
   if (s->options)
@@ -207,7 +208,8 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
   if (options->backend->set_compiling)
     options->backend->set_compiling(vgx_compile_begin, vgx_compile_end);
   s->backend = options->backend;
-  s->options = options;
+  kept = *options;
+  s->options = &kept;
   s->fd = fd;
   vgx_quota_start(s);
   pthread_mutex_init(&s->reading, NULL);

@@ -61,7 +61,7 @@ def run(control_fd: int, *, backend_name: str, libcuda: str, warm: bool) -> None
     """
     control = Control(control_fd)
     executor = load(backend_name)
-    if backend_name == "simulator":  # NVIDIA's driver has threads, which write to pages at any time
+    if backend_name == "simulator":
         executor.lib.vgx_template_open()
     listener = confine(_allowed(backend_name), report=True)
     if listener >= 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -25,31 +26,45 @@ VmFlags: rd mr mw me ac
 VmFlags: rd wr sh mr mw me ms ac
 7f0000006000-7f0010000000 rw-p 00000000 00:00 0
 VmFlags: rd wr mr mw me ac nr
-7f0010000000-7f0010001000 rw-p 00003000 08:01 17   /usr/lib/a library.so
+7f0010000000-7f0010041000 rw-p 00003000 08:01 17   /usr/lib/a library.so
 VmFlags: rd wr mr mw me ac
+7f0010041000-7f0010081000 rw-p 00000000 00:00 0
+VmFlags: rd wr mr mw me ac sd
 """
 
 
 def test_stacks_and_memory_that_a_child_does_not_inherit_are_left_alone():
-    assert list(ranges(SMAPS.splitlines())) == [(0x7F0000000000, 0x2000), (0x7F0010000000, 0x1000)]
+    assert list(ranges(SMAPS.splitlines())) == [
+        (0x7F0000000000, 0x2000, False),
+        (0x7F0010000000, 0x41000, False),
+        (0x7F0010041000, 0x40000, True),
+    ]
 
 
 def test_pages_that_equal_the_launcher_s_are_dropped(tmp_path):
     program = tmp_path / "template"
     sources = [
         HERE / "vgt_template.c",
-        *(ROOT / "daemon/executor" / name for name in ("vgx_template.c", "vgx_control.c")),
+        *(ROOT / "daemon/executor" / name for name in ("vgx_template.c", "vgx_fold.c", "vgx_control.c")),
     ]
     command = ["cc", "-O1", "-Wall", "-Werror", "-pthread", f"-I{ROOT / 'daemon/executor'}", "-o", program, *sources]
     subprocess.run(command, check=True, timeout=PATIENCE_S)
     subprocess.run([program], check=True, timeout=PATIENCE_S)
 
 
-def test_a_worker_that_waits_for_its_client_has_the_launcher_s_pages(tmp_path):
+def test_a_worker_that_waits_for_its_client_has_the_launcher_s_pages_and_no_python(tmp_path):
+    def places(pid, access):
+        lines = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+        assert any("/memfd:vgpu-template" in words for words in lines)
+        return [[int(end, 16) for end in words[0].split("-")] for words in lines if words[1] == access]
+
     for running in vgpud_with_real_workers(tmp_path):
         client = start_client(running)
         [session] = running.status()["sessions"]
-        maps = Path(f"/proc/{session['worker_pid']}/maps").read_text()
-        assert "memfd:vgpu-template" in maps
+        pid = session["worker_pid"]
+        [launcher] = re.findall(r"PPid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+        used = places(launcher, "rw-p")
+        folded = sum(end - at for at, end in places(pid, "---p") if any(a <= at < end <= b for a, b in used))
+        assert folded > 2 << 20
         client.kill()
         client.communicate()
