@@ -11,8 +11,10 @@ from vgpusim.codegen.emit_access import address, plus
 from vgpusim.codegen.emit_gather import can_offset, gather, gather_offsets, gather_small, scatter, scatter_offsets
 from vgpusim.codegen.emit_segment import (
     can_store,
+    has_rows_of_tuples,
     is_row,
     load_segments,
+    load_segments_of_tuples,
     load_tuples,
     place_of_lane,
     segments,
@@ -27,7 +29,7 @@ from vgpusim.ptx import ir
 
 _SPACES = ("global", "shared", "local", "const", "param", "shared::cta", "shared::cluster")
 _LINE_NBYTES = 64  # of the processor's cache
-_ROWS_AHEAD = 16  # rows of a warp; measured with tests/bench: with fewer, data arrive too late
+_ROWS_AHEAD = 16  # of a warp; measured with tests/bench: data fetched fewer rows ahead comes late
 _TILES_AHEAD = 4
 _RECORDS_AHEAD = 8
 _WIDEST = 128  # bits: no gather has wider elements
@@ -64,6 +66,8 @@ def load(e: Emitter, ins: ir.Instruction) -> None:
         values = load_whole(e, place, nbits, len(targets))
     elif _is_tuple(place, nbytes, len(targets)) and not ordered:
         values = [(LANES, text) for text in _load_tuples(e, place, nbits, len(targets))]
+    elif has_rows_of_tuples(place.pattern, nbytes, len(targets)) and not ordered:
+        values = [(LANES, text) for text in load_segments_of_tuples(e, place, nbits, len(targets))]
     for index in range(len(targets) - len(values)):
         at = plus(e, place, index * nbytes)
         if at.uniform:

@@ -39,19 +39,40 @@ def load_segments(e: Emitter, at: Value, nbits: int, mask: str | None) -> str:
     return _load(e, at, nbits, mask, 0, LANE_BITS)
 
 
-def _load(e: Emitter, at: Value, nbits: int, mask: str | None, first: int, n: int) -> str:
-    kind, nbytes = f"<{1 << n} x i{nbits}>", nbits // 8
-    if is_row(at.pattern, n, nbytes):
+def has_rows_of_tuples(pattern: Pattern, nbytes: int, count: int) -> bool:
+    """Whether lanes' vectors of `count` elements are few segments, and their single elements are not."""
+    if count not in (2, 4) or segments(pattern, nbytes) is not None:
+        return False
+    return pattern.known and segments(pattern, nbytes * count) is not None
+
+
+def load_segments_of_tuples(e: Emitter, at: Value, nbits: int, count: int) -> list[str]:
+    """`count` consecutive elements of each acting lane; vector i has element i of each lane."""
+    return _apart(e, _load(e, at, nbits, e.mask(), 0, LANE_BITS, count), nbits, count)
+
+
+def _load(e: Emitter, at: Value, nbits: int, mask: str | None, first: int, n: int, count: int = 1) -> str:
+    """The elements of 2**n lanes from lane `first`, `count` of each, lane after lane."""
+    kind, nbytes = f"<{count << n} x i{nbits}>", nbits // 8
+    if is_row(at.pattern, n, nbytes * count):
         place = _pointer(e, at, first)
         if mask is None:
             return e.v(f"load {kind}, ptr {place}, align {nbytes}")
-        return e.v(e.call(kind, f"llvm.masked.load.v{1 << n}i{nbits}.p0", ("ptr", place), ("i32", str(nbytes)),
-                          (f"<{1 << n} x i1>", mask), (kind, "zeroinitializer")))  # fmt: skip
+        if count > 1:
+            order = ", ".join(f"i32 {k // count}" for k in range(count << n))
+            mask = e.v(f"shufflevector <{1 << n} x i1> {mask}, <{1 << n} x i1> poison, <{count << n} x i32> <{order}>")
+        return e.v(e.call(kind, f"llvm.masked.load.v{count << n}i{nbits}.p0", ("ptr", place), ("i32", str(nbytes)),
+                          (f"<{count << n} x i1>", mask), (kind, "zeroinitializer")))  # fmt: skip
     if _same(at.pattern, n):
         place = _pointer(e, at, first)
         if mask is not None:  # nothing is read where no lane acts
-            nowhere = e.stack("nowhere", "i64")
+            nowhere = e.stack("nowhere", "[4 x i64]")  # the widest tuple
             place = e.v(f"select i1 {_any(e, mask, n)}, ptr {place}, ptr {nowhere}")
+        if count > 1:
+            own = f"<{count} x i{nbits}>"
+            element = e.v(f"load {own}, ptr {place}, align {nbytes}")
+            order = ", ".join(f"i32 {k % count}" for k in range(count << n))
+            return e.v(f"shufflevector {own} {element}, {own} poison, <{count << n} x i32> <{order}>")
         element = e.v(f"load i{nbits}, ptr {place}, align {nbytes}")
         one = e.v(f"insertelement {kind} poison, i{nbits} {element}, i32 0")
         return e.v(f"shufflevector {kind} {one}, {kind} poison, <{1 << n} x i32> zeroinitializer") if n else one
@@ -59,19 +80,21 @@ def _load(e: Emitter, at: Value, nbits: int, mask: str | None, first: int, n: in
     lower, upper = (_part(e, mask, n, side) for side in (0, 1))
     if at.pattern.steps[n - 1] == 0:
         either = mask and e.v(f"or <{half} x i1> {lower}, {upper}")
-        low = high = _load(e, at, nbits, either, first, n - 1)
+        low = high = _load(e, at, nbits, either, first, n - 1, count)
     else:
-        low = _load(e, at, nbits, lower, first, n - 1)
-        high = _load(e, at, nbits, upper, first + half, n - 1)
-    both = ", ".join(f"i32 {k}" for k in range(2 * half))
-    return e.v(f"shufflevector <{half} x i{nbits}> {low}, <{half} x i{nbits}> {high}, <{2 * half} x i32> <{both}>")
+        low = _load(e, at, nbits, lower, first, n - 1, count)
+        high = _load(e, at, nbits, upper, first + half, n - 1, count)
+    return e.joined([low, high], nbits, half * count)
 
 
 def load_tuples(e: Emitter, at: str, nbits: int, count: int) -> list[str]:
     """Load `count` consecutive elements of each lane, lane after lane; vector i has element i of each lane."""
     wide = f"<{count * WARP} x i{nbits}>"
-    row = e.v(f"load {wide}, ptr {e.v(f'inttoptr i64 {at} to ptr')}, align {nbits // 8}")
-    parts = []
+    return _apart(e, e.v(f"load {wide}, ptr {e.v(f'inttoptr i64 {at} to ptr')}, align {nbits // 8}"), nbits, count)
+
+
+def _apart(e: Emitter, row: str, nbits: int, count: int) -> list[str]:
+    wide, parts = f"<{count * WARP} x i{nbits}>", []
     for index in range(count):
         lanes = ", ".join(f"i32 {count * lane + index}" for lane in range(WARP))
         parts.append(e.v(f"shufflevector {wide} {row}, {wide} poison, <{WARP} x i32> <{lanes}>"))

@@ -76,7 +76,16 @@ def special_shape(name: str, block: tuple[int, int, int]) -> Shape:
         return thread_shape("xyz".index(name[-1]), block)
     if name.startswith("%lanemask"):
         return VARYING
-    return Shape(lane_pattern.UNIFORM, 1, name.split(".")[0] in ("%ctaid", "%ntid", "%nctaid"))
+    size = _block_size(name, block)
+    if size is not None:
+        return Shape(lane_pattern.UNIFORM, alignment_of(size), True)
+    return Shape(lane_pattern.UNIFORM, 1, name.split(".")[0] in ("%ctaid", "%nctaid"))
+
+
+def _block_size(name: str, block: tuple[int, int, int]) -> int | None:
+    """The value of %ntid.x, %ntid.y or %ntid.z; None of other registers."""
+    register, _, axis = name.partition(".")
+    return block["xyz".index(axis)] if register == "%ntid" and axis in ("x", "y", "z") else None
 
 
 def thread_shape(axis: int, block: tuple[int, int, int]) -> Shape:
@@ -197,6 +206,9 @@ class _Analyser:
                 source = ins.operands[1]
                 if isinstance(source, ir.Imm) and reg.type != "pred":
                     self.result.constants[reg] = source.value
+                size = _block_size(source.name, self.block) if isinstance(source, ir.Special) else None
+                if size is not None:
+                    self.result.constants[reg] = size
 
     # ---- shapes
 
@@ -334,7 +346,15 @@ class _Analyser:
                 amount = constant(ins.operands[2])
                 if amount is not None and 0 <= amount < 24:
                     return Shape(first.pattern.scaled(1 << amount), aligned, nowrap)
-            case "shr" | "and" | "or" | "xor" if first.pattern.separate(first.alignment):
+            case "or" | "xor" if shapes[0].uniform or shapes[1].uniform:
+                if constant(ins.operands[2]) is not None and first.pattern.separate(first.alignment):
+                    return self._bitwise(ins, first, constant(ins.operands[2]))
+                # Lanes differ in bits below those that the uniform operand may have set.
+                lanes = next(shape for shape in shapes if not shape.uniform)
+                common = min(shape.alignment for shape in shapes)
+                if lanes.pattern.separate(common):
+                    return Shape(lanes.pattern, common, nowrap)
+            case "shr" | "and" if first.pattern.separate(first.alignment):
                 return self._bitwise(ins, first, constant(ins.operands[2]))
         return VARYING
 

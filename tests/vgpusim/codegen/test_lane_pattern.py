@@ -11,6 +11,8 @@ import random
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from vgpusim.codegen import passes
+from vgpusim.codegen.compile import PtxModule
 from vgpusim.codegen.lane_pattern import UNIFORM, VARYING, Pattern, digit, linear
 from vgpusim.codegen.uniformity import thread_shape
 
@@ -25,7 +27,7 @@ HEAD = """.visible .entry k(.param .u64 out, .param .u64 in, .param .u32 n) {
 .reg .b32 %t<9>, %v<40>, %s<40>; .reg .b64 %x<20>; .reg .pred %p<9>; .reg .b16 %h<9>; .reg .b64 %d<9>;
 ld.param.u64 %x0, [out]; ld.param.u64 %x1, [in]; ld.param.u32 %t6, [n];
 mov.u32 %t0, %tid.x; mov.u32 %t1, %tid.y; mov.u32 %t2, %tid.z; mov.u32 %t7, %laneid;
-mov.u32 %t3, %ntid.x; mov.u32 %t4, %ntid.y; mad.lo.u32 %t5, %t2, %t4, %t1; mad.lo.u32 %t5, %t5, %t3, %t0;
+mov.u32 %t3, %ntid.x; mov.u32 %t4, %ntid.y; mad.lo.u32 %t8, %t2, %t4, %t1; mad.lo.u32 %t5, %t8, %t3, %t0;
 """
 
 
@@ -69,7 +71,8 @@ def expression(rng: random.Random, values: dict[str, Lanes], lines: list[str]) -
         (f"xor.b32 {target}, {a}, {mask};", x ^ m), (f"mul.lo.u32 {target}, {a}, {b};", x * y),
         (f"mul.lo.s32 {target}, {a}, {factor};", x * f), (f"mad.lo.s32 {target}, {a}, {factor}, {b};", x * f + y),
         (f"mad.lo.u32 {target}, {a}, %t6, {b};", x * thousand + y), (f"mov.u32 {target}, {a};", x),
-        (f"mov.u32 {target}, {mask};", np.full_like(x, m)),
+        (f"mov.u32 {target}, {mask};", np.full_like(x, m)), (f"or.b32 {target}, {a}, {b};", x | y),
+        (f"xor.b32 {target}, {a}, {b};", x ^ y),
     ])  # fmt: skip
     lines.append(text)
     values[target] = result
@@ -202,6 +205,16 @@ mul.wide.u32 %x5, %t5, 4; add.u64 %x6, %x0, %x5; st.global.u32 [%x6], %v1; ret; 
         expected = np.where(flat < rows * 16, 2 * flat + flat // 16 * 16 + 15, 77)
         os._exit(0 if np.array_equal(out, expected) else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_numbers_of_threads_in_a_block_of_rows() -> None:
+    """%ntid is known, so that a thread's number in the block, and what is cut out of it, has a pattern."""
+    body = "shr.u32 %v0, %t5, 4; and.b32 %v1, %t5, 31; and.b32 %v2, %t5, 4064; or.b32 %v3, %v1, %v2; ret; }"
+    module = PtxModule.parse(HEADER + HEAD + body)
+    shapes = passes.run(passes.State(module, "k", (16, 16, 1), False, False, False, None, False)).analysis.shapes
+    found = {reg.name: shape.pattern for reg, shape in shapes.items()}
+    assert [found[f"%{name}"] for name in ("t5", "v0", "v1", "v3")] == [linear(1), digit(4), linear(1), linear(1)]
+    assert found["%v2"] == UNIFORM
 
 
 def test_algebra() -> None:

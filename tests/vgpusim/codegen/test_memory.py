@@ -53,6 +53,34 @@ $out: ret; }}"""
 
 
 @pytest.mark.parametrize("acting", ["all", "upper half", "odd", "none"])
+@pytest.mark.parametrize(("kind", "count"), [("b32", 2), ("b32", 4), ("b64", 2)])
+@pytest.mark.parametrize("column", [True, False])
+def test_tuples_of_tiles(kind: str, count: int, acting: str, column: bool) -> None:
+    """Lanes of a tile's row load vectors that follow each other; by columns, other rows load the same ones."""
+    nbytes = int(kind[1:]) // 8 * count
+    condition = {"all": "setp.lt.u32 %p, %r0, 64;", "upper half": "setp.ge.u32 %p, %r0, 8;",
+                 "odd": "and.b32 %r4, %r0, 1; setp.eq.u32 %p, %r4, 1;", "none": "setp.gt.u32 %p, %r0, 64;"}  # fmt: skip
+    x, y = np.arange(16), np.arange(4)[:, None]
+    acts = {"all": x < 64, "upper half": x >= 8, "odd": x % 2 == 1, "none": x > 64}[acting] & (y >= 0)
+    stride = 0 if column else 20 * nbytes
+    source = np.random.default_rng(4).integers(0, 256, 80 * nbytes, dtype=np.uint8)
+    out = np.zeros((4, 16, nbytes), np.uint8)
+    names = ", ".join(f"%v{i}" for i in range(count))
+    text = (
+        HEADER
+        + f""".visible .entry k(.param .u64 a, .param .u64 b) {{ .reg .b32 %r<9>; .reg .b64 %x<9>; .reg .pred %p;
+.reg .{kind} %v<4>; ld.param.u64 %x0, [a]; ld.param.u64 %x1, [b]; mov.u32 %r0, %tid.x; mov.u32 %r1, %tid.y;
+{condition[acting]} mad.wide.u32 %x2, %r0, {nbytes}, %x0; mad.wide.u32 %x2, %r1, {stride}, %x2;
+mad.lo.u32 %r2, %r1, 16, %r0; mad.wide.u32 %x3, %r2, {nbytes}, %x1;
+@!%p bra $out; ld.global.v{count}.{kind} {{{names}}}, [%x2]; st.global.v{count}.{kind} [%x3], {{{names}}}; $out: ret;
+}}"""
+    )
+    run(text, "k", 1, (16, 4, 1), [source, out])
+    places = (x * nbytes + y * stride)[..., None] + np.arange(nbytes)
+    assert np.array_equal(out, np.where(acts[..., None], source[places], 0))
+
+
+@pytest.mark.parametrize("acting", ["all", "upper half", "odd", "none"])
 @pytest.mark.parametrize(("kind", "stride"), [("b32", 24), ("b32", -40), ("b64", 16), ("b64", 4096)])
 def test_records(kind: str, stride: int, acting: str) -> None:
     """Lanes at known distances that are no row, in a branch that all, some or none of them take."""
