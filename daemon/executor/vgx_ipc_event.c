@@ -44,8 +44,9 @@ bool vgx_ipc_event_is_alive(const struct vgx_ipc_event *e, uint32_t mark) {
   return mark == own_mark() || fcntl(e->fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-/* Unmap the pages of events that are destroyed, have no work waiting for them and no record under way. */
-static void reap_locked(struct vgx_session *s) {
+/* Take the events out of the list that are destroyed, have no work waiting for them and no record under way. */
+static struct vgx_ipc_event *take_unused_locked(struct vgx_session *s) {
+  struct vgx_ipc_event *unused = NULL;
   for (struct vgx_ipc_event **link = &s->ipc_events, *e; (e = *link);) {
     if (!e->destroyed || e->refs || !vgx_ipc_event_is_done(e, e->own_last) || !vgx_ipc_event_is_done(e, e->waited)) {
       link = &e->next;
@@ -53,6 +54,16 @@ static void reap_locked(struct vgx_session *s) {
     }
     *link = e->next;
     s->ipc_event_count--;
+    e->next = unused;
+    unused = e;
+  }
+  return unused;
+}
+
+/* Not under ipc_lock: unregistering waits for the work of all streams, of which host functions take that lock. */
+static void free_unused(struct vgx_session *s, struct vgx_ipc_event *unused) {
+  for (struct vgx_ipc_event *e; (e = unused);) {
+    unused = e->next;
     s->backend->cuMemHostUnregister(e->page);
     munmap(e->page, PAGE_NBYTES);
     close(e->fd);
@@ -69,8 +80,9 @@ static CUresult enter_page(struct vgx_session *s, int fd, struct vgx_ipc_event *
     result = vgx_register(s, at, PAGE_NBYTES);
   if (result == CUDA_SUCCESS) {
     *e = (struct vgx_ipc_event){.s = s, .page = at, .fd = fd};
+    pthread_mutex_init(&e->order, NULL);
     pthread_mutex_lock(&s->ipc_lock);
-    reap_locked(s);
+    struct vgx_ipc_event *unused = take_unused_locked(s);
     if (s->ipc_event_count < EVENTS_MAX) {
       e->next = s->ipc_events;
       s->ipc_events = e;
@@ -79,6 +91,7 @@ static CUresult enter_page(struct vgx_session *s, int fd, struct vgx_ipc_event *
       result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     pthread_mutex_unlock(&s->ipc_lock);
+    free_unused(s, unused);
     if (result != CUDA_SUCCESS)
       s->backend->cuMemHostUnregister(at);
   }
@@ -177,8 +190,9 @@ CUresult vgx_vgpuIpcEventDestroy(struct vgx_session *s, const struct vgw_req_vgp
   e->destroyed = true;
   if (e->published)
     vgx_ipc_withdraw(e->token);
-  reap_locked(s);
+  struct vgx_ipc_event *unused = take_unused_locked(s);
   pthread_mutex_unlock(&s->ipc_lock);
+  free_unused(s, unused);
   return CUDA_SUCCESS;
 }
 

@@ -25,6 +25,9 @@ struct vgx_ipc_event {
   struct vgx_session *s;
   struct vgx_ipc_page *page;
   uint32_t refs;
+  /* Held from when a record has its number until its work is in the stream: a wait of another thread that has read the
+   * number earlier could be ahead of that work in the same stream, for ever. Host functions do not take this lock. */
+  pthread_mutex_t order;
   _Atomic uint32_t own_last, waited; /* numbers of this session's last record, and of the last one the device awaits */
   int fd;                            /* the page's, as long as this object exists: see vgx_ipc_event_mark */
   bool own, published, destroyed;    /* own: made here, not opened */

@@ -52,6 +52,7 @@ CUresult vgx_vgpuIpcEventRecord(struct vgx_session *s, const struct vgw_req_vgpu
                                 CUstream stream) {
   struct vgx_ipc_event *e = vgx_ipc_event_ref(event, req->event);
   struct vgx_ipc_page *page = e->page;
+  pthread_mutex_lock(&e->order);
   uint32_t number = atomic_fetch_add(&page->recorded, 1) + 1;
   _Atomic uint32_t *word = &page->done[number % VGX_IPC_SLOTS];
   atomic_store(&page->recorder[number % VGX_IPC_SLOTS], vgx_ipc_event_mark(e));
@@ -61,6 +62,7 @@ CUresult vgx_vgpuIpcEventRecord(struct vgx_session *s, const struct vgw_req_vgpu
   bool by_function = result == CUDA_ERROR_NOT_SUPPORTED;
   if (by_function)
     result = submit(stream, write_done, e, number);
+  pthread_mutex_unlock(&e->order);
   if (result != CUDA_SUCCESS) /* the word will never be written, so no wait may depend on it */
     atomic_store_explicit(word, number, memory_order_release);
   if (!by_function || result != CUDA_SUCCESS)
@@ -149,7 +151,9 @@ CUresult vgx_vgpuIpcEventWait(struct vgx_session *s, const struct vgw_req_vgpuIp
                               CUstream stream) {
   CUresult result;
   struct vgx_ipc_event *e = vgx_ipc_event_ref(event, req->event);
+  pthread_mutex_lock(&e->order);
   uint32_t number = atomic_load(&e->page->recorded);
+  pthread_mutex_unlock(&e->order);
   if (vgx_ipc_event_is_done(e, number)) {
     vgx_ipc_event_unref(e);
     return CUDA_SUCCESS;
