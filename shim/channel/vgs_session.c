@@ -296,7 +296,8 @@ CUresult vgs_session_call(struct vgs_call *call) {
     return result;
   int saved = errno;
   uint16_t notices = 0;
-  result = act_on_reply(call, call_inside(call, &notices), notices);
+  result = call_inside(call, &notices); /* before act_on_reply() is given what it stores */
+  result = act_on_reply(call, result, notices);
   errno = saved;
   return result;
 }
@@ -327,7 +328,8 @@ CUresult vgs_session_call_all(struct vgs_call *calls, uint32_t count) {
   }
   int saved = errno;
   uint16_t notices = 0;
-  result = act_on_reply(&calls[0], call_all_inside(calls, count, &notices), notices);
+  result = call_all_inside(calls, count, &notices);
+  result = act_on_reply(&calls[0], result, notices);
   errno = saved;
   return result;
 }
