@@ -84,7 +84,7 @@ def main() -> int:
     parser.add_argument("checkout", type=Path)
     parser.add_argument("names", nargs="*", help="some of them")
     parser.add_argument("--libcuda", default="libcuda.so.1")
-    parser.add_argument("--limit-s", type=float, default=20, help="seconds that a program may take (20)")
+    parser.add_argument("--limit-s", type=float, default=40, help="seconds that a program may take (40)")
     options = parser.parse_args()
     checkout = options.checkout.resolve()
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
@@ -92,7 +92,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="vgpu-samples-") as name:
         out = Path(name)
         with (
-            ThreadPoolExecutor(os.cpu_count() or 1) as pool,
+            ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
             Host("shm", out / "host", "cuda", "h100", options.libcuda) as host,
         ):
             sides = [native(options.libcuda), host.side]
