@@ -148,6 +148,23 @@ __global__ void reverse_again(int *p, bool wait) {
       __syncthreads();
   }
 }
+// Each round does the same but for one, in which warps read what another warp stores.
+__global__ void late_round(int *p, int rounds, int wrong, int distance) {
+  __shared__ int s[3 * 256];
+  int *mine = s + 256 + threadIdx.x;
+#pragma unroll 1
+  for (int round = 0; round < rounds; round++) {
+    *mine = p[threadIdx.x] + round;
+    p[threadIdx.x] = mine[round == wrong ? distance : 0];
+    __syncthreads();
+  }
+}
+// Each block's warp stores a row, and one value in the middle of the row of the block before.
+__global__ void part_of_a_row(int *p, bool other) {
+  p[blockIdx.x * 32 + threadIdx.x] = threadIdx.x;
+  if (other && blockIdx.x && threadIdx.x == 0)
+    p[blockIdx.x * 32 - 21] = -1;
+}
 __global__ void one_place(int *p) {
   __shared__ int s;
   s = threadIdx.x;
@@ -451,6 +468,9 @@ static const Case cases[] = {
      RUN(void *p; cudaMallocAsync(&p, 64, 0); sum<<<1, 1>>>((int *)p, 1, device(4)))},
     {"reverse", "racecheck", "race", RUN(reverse<<<1, 256>>>(device(1024), false))},
     {"reverse-again", "racecheck", "race", RUN(reverse_again<<<1, 256>>>(device(1024), false))},
+    {"late-round", "racecheck", "race", RUN(late_round<<<1, 256>>>(device(1024), 8, 5, 32))},
+    {"late-round-before", "racecheck", "race", RUN(late_round<<<1, 64>>>(device(256), 8, 5, -32))},
+    {"part-of-a-row", "racecheck", "race", RUN(part_of_a_row<<<8, 32>>>(device(1024), true))},
     {"one-place", "racecheck", "race", RUN(one_place<<<1, 64>>>(device(4)))},
     {"one-place-warp", "racecheck", "race", RUN(one_place<<<1, 32>>>(device(4)))},
     {"reduce-128", "racecheck", "race", RUN(reduce<<<1, 256>>>(device(1024, 1), device(4), 128))},
@@ -498,6 +518,7 @@ static const Case cases[] = {
     {"ok-handed-over", "none", "", RUN(handed_over<<<1, 128>>>(device(256), true))},
     {"ok-reverse", "none", "", RUN(reverse<<<1, 256>>>(device(1024), true))},
     {"ok-reverse-again", "none", "", RUN(reverse_again<<<1, 256>>>(device(1024), true))},
+    {"ok-late-round", "none", "", RUN(late_round<<<1, 256>>>(device(1024), 8, 5, 0))},
     {"ok-same-value", "none", "", RUN(same_value<<<1, 64>>>(device(4)))},
     {"ok-reduce", "none", "", RUN(reduce<<<1, 256>>>(device(1024), device(4), 0))},
     {"ok-histogram", "none", "", RUN(histogram<<<1, 256>>>(device(1024), device(64), true))},

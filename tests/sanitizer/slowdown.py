@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,8 +55,11 @@ def processes(endpoint: UnixEndpoint) -> list[Path]:
 
 def processor_s(folders: Sequence[Path]) -> float:
     """The processor time that the threads of these processes have used so far."""
-    threads = [thread for folder in folders for thread in folder.glob("task/*/schedstat")]
-    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+    used_ns = 0
+    for thread in [thread for folder in folders for thread in folder.glob("task/*/schedstat")]:
+        with suppress(OSError):  # it has ended
+            used_ns += int(thread.read_text().split()[0])
+    return used_ns / 1e9
 
 
 def measure(program: Path, kernel: str, endpoint: UnixEndpoint) -> tuple[float, float]:
@@ -74,6 +77,8 @@ def measure(program: Path, kernel: str, endpoint: UnixEndpoint) -> tuple[float, 
                 run.stdin.write("\n")
                 run.stdin.flush()
             except BrokenPipeError:
+                with suppress(BrokenPipeError):
+                    run.stdin.close()
                 break
             line = run.stdout.readline()
             if not line or line.startswith(kernel):

@@ -2,7 +2,7 @@
 
 tests/vgpusim/codegen/test_memory.py compares the two."""
 
-VERSION = 14
+VERSION = 15
 
 LAUNCH_PARAMS = 0
 LAUNCH_GRID = 32
@@ -50,6 +50,7 @@ SERVICE_GROUP = 104
 SERVICE_ABSENT = 120
 SERVICES_OWN_BEGIN = 128
 SERVICES_CHANGED = 136
+SERVICES_WATCHES_ALL = 140
 
 REACH_NBITS = 45  # kernels reach addresses whose bits from this one on are 1: vgx_sim_reach.h
 

@@ -180,10 +180,14 @@ def _announce(
 ) -> None:  # fmt: skip
     known = ins.line % abi.KNOWN_COUNT
     rowed = at.pattern.known and nbytes and all(distance % align == 0 for distance in at.pattern.offsets())
+    told = "0"
     if nbytes:
         name = e.unique("watch")
         is_known = _is_known(e, at, nbytes, align, space, mask or e.mask_bits(), known)
-        e.e(f"br i1 {is_known}, label %{name}, label %{name}.ask")
+        told = e.v(f"zext i1 {is_known} to i32")
+        place = e.v(f"getelementptr i8, ptr %services, i64 {abi.SERVICES_WATCHES_ALL}")
+        few = e.v(f"icmp eq i32 {e.v(f'load i32, ptr {place}, align 4, !invariant.load !0')}, 0")
+        e.e(f"br i1 {e.v(f'and i1 {is_known}, {few}')}, label %{name}, label %{name}.ask")
         e.label(f"{name}.ask")
     values = "null"
     if value is not None and value.nbits >= 8:
@@ -193,16 +197,28 @@ def _announce(
     if rowed:
         site = _site(e, ins, nbytes, align, kind_number, known, at.pattern)
         e.e(e.service(abi.SERVICE_ROW, "void", ("ptr", "%thread"), ("ptr", site), ("i64", at.text), ("i32", acting),
-                      ("ptr", values)))  # fmt: skip
+                      ("ptr", values), ("i32", told)))  # fmt: skip
     else:
         place = e.stack("watch.address", f"[{WARP} x i64]")
         e.e(f"store {LANES.int(64)} {e.vector(at)}, ptr {place}, align 64")
         site = _site(e, ins, nbytes, align, kind_number, known)
         e.e(e.service(abi.SERVICE_ACCESS, "void", ("ptr", "%thread"), ("ptr", site), ("ptr", place),
-                      ("i32", acting), ("ptr", values), ("ptr", sizes)))  # fmt: skip
+                      ("i32", acting), ("ptr", values), ("ptr", sizes), ("i32", _starts(e, at, nbytes)),
+                      ("i32", told)))  # fmt: skip
     if nbytes:
         e.e(f"br label %{name}")
         e.label(name)
+
+
+def _starts(e: Emitter, at: Value, nbytes: int) -> str:
+    """Lanes that do not access the bytes after those of the lane before, an i32; 0: unknown."""
+    if not nbytes:
+        return "0"
+    kind, text = LANES.int(64), e.vector(at)
+    order = ", ".join(f"i32 {max(lane - 1, 0)}" for lane in range(WARP))
+    before = e.v(f"shufflevector {kind} {text}, {kind} poison, <{WARP} x i32> <{order}>")
+    distance = e.v(f"sub {kind} {text}, {before}")
+    return e.v(f"bitcast {LANES.int(1)} {e.v(f'icmp ne {kind} {distance}, {LANES.const(nbytes, 64)}')} to i32")
 
 
 def _is_known(e: Emitter, at: Value, nbytes: int, align: int, space: str, mask: str, known: int) -> str:

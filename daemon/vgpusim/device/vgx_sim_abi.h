@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VGX_SIM_ABI_VERSION 14 /* part of the disk cache's key */
+#define VGX_SIM_ABI_VERSION 15 /* part of the disk cache's key */
 
 struct vgx_sim_services;
 struct vgx_sim_site;
@@ -95,7 +95,8 @@ struct vgx_sim_services {
                   uint32_t thread);
   /* For watched kernels: see vgx_sim_watch.h. */
   void (*access)(struct vgx_sim_services *, struct vgx_sim_thread *, const struct vgx_sim_site *,
-                 const uint64_t *addresses, uint32_t mask, const uint8_t *values, const uint32_t *sizes);
+                 const uint64_t *addresses, uint32_t mask, const uint8_t *values, const uint32_t *sizes,
+                 uint32_t starts, uint32_t is_known);
   void (*sync)(struct vgx_sim_services *, const struct vgx_sim_thread *, const struct vgx_sim_sync_point *);
   /* Called by the scheduler when all CTAs of an interleaved kernel on this thread wait: lets other threads run, and
    * provides memory for one more CTA in place `place`, unless that is 0. Returns the base of the frames: those of place
@@ -106,7 +107,7 @@ struct vgx_sim_services {
                              uint64_t);
   /* For watched kernels: `access`, if lanes' distances from lane 0 are known (struct vgx_sim_site). */
   void (*row)(struct vgx_sim_services *, struct vgx_sim_thread *, const struct vgx_sim_site *, uint64_t base,
-              uint32_t mask, const uint8_t *values);
+              uint32_t mask, const uint8_t *values, uint32_t is_known);
   uint32_t (*group)(struct vgx_sim_services *, struct vgx_sim_thread *, const struct vgx_sim_site *, uint64_t base,
                     uint32_t mask);
   struct vgx_sim_watch *watch; /* NULL: the kernel is not watched */
@@ -114,8 +115,9 @@ struct vgx_sim_services {
    * launch begins again with the function, or ends with `message`. */
   void (*absent)(struct vgx_sim_services *, uint64_t pointer, const char *message, const uint32_t cta[3],
                  uint32_t thread);
-  uint64_t own_begin; /* VGX_SIM_SLOTS_BEGIN: shared, local and parameter memory lie above, all else below */
-  uint32_t changed;   /* atomic: such a kernel has changed memory below it, or what others see besides memory */
+  uint64_t own_begin;   /* VGX_SIM_SLOTS_BEGIN: shared, local and parameter memory lie above, all else below */
+  uint32_t changed;     /* atomic: such a kernel has changed memory below it, or what others see besides memory */
+  uint32_t watches_all; /* nonzero: known accesses (struct vgx_sim_known) are announced, too */
 };
 
 /* From one CTA's shared memory to the next in a resident launch. */
@@ -169,6 +171,7 @@ _Static_assert(sizeof(struct vgx_sim_thread) == 320, "abi");
 _Static_assert(offsetof(struct vgx_sim_services, device_runtime) == 88, "abi");
 _Static_assert(offsetof(struct vgx_sim_services, absent) == 120, "abi");
 _Static_assert(offsetof(struct vgx_sim_services, changed) == 136, "abi");
+_Static_assert(offsetof(struct vgx_sim_services, watches_all) == 140, "abi");
 _Static_assert(offsetof(struct vgx_sim_code, warp_count) == 32, "abi");
 _Static_assert(sizeof(struct vgx_sim_code) == 56, "abi");
 

@@ -5,6 +5,7 @@
 #include "vgx_sim_race_global.h"
 #include "vgx_sim_race_order.h"
 #include "vgx_sim_race_shared.h"
+#include "vgx_sim_race_trace.h"
 
 #define WARPS VGX_SIM_WARPS_MAX
 #define LAUNCHES 64u
@@ -55,9 +56,15 @@ static void advance(struct vgx_sim_races *r, uint32_t warp) {
   r->current[warp].epoch = 0;
 }
 
-static void join(struct vgx_sim_clock *to, const struct vgx_sim_clock *from, uint32_t count) {
-  for (uint32_t i = 0; i < count; i++)
-    to->of[i] = to->of[i] < from->of[i] ? from->of[i] : to->of[i];
+/* Returns whether `to` has changed. */
+static bool join(struct vgx_sim_clock *to, const struct vgx_sim_clock *from, uint32_t count) {
+  uint32_t changes = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    uint32_t later = to->of[i] < from->of[i] ? from->of[i] : to->of[i];
+    changes |= later ^ to->of[i];
+    to->of[i] = later;
+  }
+  return changes != 0;
 }
 
 void vgx_sim_races_begin(struct vgx_sim_races *r, const struct vgx_sim_launch *launch, uint64_t cta, bool alone) {
@@ -68,6 +75,8 @@ void vgx_sim_races_begin(struct vgx_sim_races *r, const struct vgx_sim_launch *l
     launches[id % LAUNCHES].first = vgx_sim_race_last_epoch() + 1;
   }
   vgx_sim_race_clear_shared(r, (uint32_t)((1ull << r->warp_count) - 1));
+  if (r->launch != id && r->shared.traces)
+    vgx_sim_race_traces_forget(r->shared.traces);
   r->launch = id;
   r->cta = (uint32_t)cta;
   r->warp_count = (threads + 31) / 32 < WARPS ? (threads + 31) / 32 : WARPS;
@@ -92,39 +101,69 @@ void vgx_sim_races_begin(struct vgx_sim_races *r, const struct vgx_sim_launch *l
 static void meet(struct vgx_sim_races *r, uint32_t warp, uint64_t objects) {
   struct vgx_sim_clock *mine = &r->warps[warp];
   uint64_t foreign = objects & ~r->known_objects[warp];
-  for (uint64_t left = foreign & r->used_objects; left; left &= left - 1)
-    join(mine, &r->objects[__builtin_ctzll(left)], r->warp_count);
+  bool learned = false;
+  vgx_sim_race_leave_trace(r);
+  for (uint64_t left = foreign & r->used_objects; left; left &= left - 1) {
+    uint32_t object = (uint32_t)__builtin_ctzll(left);
+    r->objects[object].of[r->object_users[object]] = r->object_times[object];
+    learned |= join(mine, &r->objects[object], r->warp_count);
+  }
   if (foreign) {
-    for (uint64_t left = objects; left; left &= left - 1) /* it knows no more than this warp has learned above */
+    /* What is copied knows no more than this warp has learned above. */
+    for (uint64_t left = learned ? objects : foreign; left; left &= left - 1) {
       memcpy(r->objects[__builtin_ctzll(left)].of, mine->of, r->warp_count * sizeof mine->of[0]);
+      r->object_users[__builtin_ctzll(left)] = (uint8_t)warp;
+    }
     for (uint32_t other = 0; other < r->warp_count; other++)
       r->known_objects[other] &= ~objects;
-    r->known_objects[warp] = foreign & r->used_objects ? objects : r->known_objects[warp] | objects;
+    r->known_objects[warp] = learned ? objects : r->known_objects[warp] | objects;
     r->used_objects |= objects;
   }
-  for (uint64_t left = objects & ~foreign; left; left &= left - 1)
-    r->objects[__builtin_ctzll(left)].of[warp] = mine->of[warp];
+  for (uint64_t left = objects; left; left &= left - 1)
+    r->object_times[__builtin_ctzll(left)] = mine->of[warp];
   advance(r, warp);
 }
 
 static void arrive(struct vgx_sim_races *r, uint32_t warp, uint32_t barrier, bool whole) {
+  if (!whole)
+    vgx_sim_race_leave_trace(r);
   r->uses_barriers = true;
   uint32_t round = ++r->round[barrier][warp], half = round & 1;
   if (r->gathered[barrier][half].round != round) { /* the first warp at the barrier in this round */
     r->gathered[barrier][half].round = round;
-    r->gathered[barrier][half].warps = 0;
+    r->gathered[barrier][half].warps = r->gathered[barrier][half].waiting = 0;
     r->gathered[barrier][half].whole = true;
     r->gathered[barrier][half].opened = false;
     memset(&r->gathered[barrier][half].clock, 0, sizeof r->gathered[barrier][half].clock);
   }
-  join(&r->gathered[barrier][half].clock, &r->warps[warp], r->warp_count);
+  if (whole) {
+    r->gathered[barrier][half].clock.of[warp] = r->warps[warp].of[warp];
+    r->gathered[barrier][half].waiting |= 1u << warp;
+  } else {
+    join(&r->gathered[barrier][half].clock, &r->warps[warp], r->warp_count);
+  }
   r->gathered[barrier][half].warps |= 1u << warp;
   r->gathered[barrier][half].whole &= whole;
   advance(r, warp);
 }
 
+/* Before a warp goes on: where all wait, nobody knows more of a warp than the warp itself. Else join what those
+ * that wait know of others; they have done nothing since, but their own times have advanced. */
+static void open_barrier(struct vgx_sim_races *r, uint32_t barrier, uint32_t half) {
+  struct vgx_sim_clock *all = &r->gathered[barrier][half].clock;
+  if (r->gathered[barrier][half].waiting == (uint32_t)((1ull << r->warp_count) - 1))
+    return;
+  for (uint32_t left = r->gathered[barrier][half].waiting; left; left &= left - 1) {
+    uint32_t own = all->of[__builtin_ctz(left)];
+    join(all, &r->warps[__builtin_ctz(left)], r->warp_count);
+    all->of[__builtin_ctz(left)] = own;
+  }
+}
+
 static void resume(struct vgx_sim_races *r, uint32_t warp, uint32_t barrier) {
   uint32_t half = r->round[barrier][warp] & 1;
+  if (!r->gathered[barrier][half].opened)
+    open_barrier(r, barrier, half);
   join(&r->warps[warp], &r->gathered[barrier][half].clock, r->warp_count);
   r->known_objects[warp] = 0;
   if (r->gathered[barrier][half].whole && !r->gathered[barrier][half].opened)
@@ -165,6 +204,18 @@ static void note_lanes(struct vgx_sim_race_access *a, const struct vgx_sim_warp_
     return;
   uint32_t nbytes = a->site->nbytes, shift = 31 - (uint32_t)__builtin_clz(nbytes), first = 0;
   uint64_t begin = 0, end = 0;
+  if (w->starts && w->mask == UINT32_MAX) {
+    for (uint32_t left = w->starts; left; left &= left - 1) {
+      uint32_t rest = left & (left - 1), lane = (uint32_t)__builtin_ctz(left);
+      uint64_t at = w->addresses[lane], after = at + nbytes * ((rest ? (uint32_t)__builtin_ctz(rest) : 32) - lane);
+      if (at >= begin && after <= end)
+        continue; /* other lanes have it, too */
+      vgx_sim_race_in_global(a, at, after - at, lane, shift);
+      begin = at;
+      end = after;
+    }
+    return;
+  }
   uint32_t next = 32; /* the lane that would lengthen the row */
   for (uint32_t left = w->mask; left; left &= left - 1) {
     uint32_t lane = (uint32_t)__builtin_ctz(left);

@@ -1,7 +1,10 @@
-/* Racecheck outside of shared memory. A line of 32 bytes has one note for each of: the last store; the last load; the
- * last load by another warp than that. Each says which words of the line it is about, so that warps which access rows
- * touch 32 bytes for each. Where one note does not do, a line gets a block with notes for each word. A new launch
- * starts with none: nothing of an earlier one is a race.
+/* Racecheck outside of shared memory. Notes are kept for as much memory as warps access at once, so that a warp which
+ * accesses a row touches few bytes here: each of the following has one note for the last store, one for the last load,
+ * and one for the last load by another warp than that.
+ * - A segment, 64 bytes, while each access is of all of it.
+ * - Else its lines, of 32 bytes each. A line's notes also say which words they are about.
+ * - Where one note does not do, a line's words: it gets a block.
+ * A new launch starts with none: nothing of an earlier one is a race.
  *
  * What is kept of a word is less than what happened to it: of the loads by more than two warps, and of accesses to
  * single bytes of one word, the last ones count. */
@@ -13,11 +16,20 @@
 
 #include "vgx_sim_reach.h"
 
+#define SEGMENT_NBYTES 64u
 #define LINE_NBYTES 32u
+#define LINES (SEGMENT_NBYTES / LINE_NBYTES)
 #define WORDS 8u
+#define ALL_WORDS ((1u << WORDS) - 1)
 #define BLOCKS (1ull << 28)
 
 enum kind { STORE, LOAD, OTHER_LOAD, KINDS };
+
+struct segment {
+  vgx_sim_note notes[KINDS]; /* of a divided segment: its last epoch's */
+  uint64_t divided;
+};
+_Static_assert(sizeof(struct segment) == 32, "two of them in a cache line");
 
 struct line {
   vgx_sim_note notes[KINDS]; /* of a divided line: its last epoch's, its block's number */
@@ -30,7 +42,8 @@ struct block {
   vgx_sim_note notes[WORDS][KINDS];
 };
 
-static struct line *lines; /* by address */
+static struct segment *segments; /* by address */
+static struct line *lines;       /* likewise */
 static struct block *blocks;
 static uint64_t used_blocks = 1, free_block; /* free ones are a list: the number of the next in the first note */
 
@@ -42,17 +55,22 @@ static void *reserve(uint64_t nbytes) {
   return got;
 }
 
+#define SEGMENTS_NBYTES ((VGX_SIM_SLOTS_BEGIN - VGX_SIM_REACH_BEGIN) / SEGMENT_NBYTES * sizeof(struct segment))
 #define LINES_NBYTES ((VGX_SIM_SLOTS_BEGIN - VGX_SIM_REACH_BEGIN) / LINE_NBYTES * sizeof(struct line))
 
 static bool are_reserved(void) {
+  if (!segments)
+    segments = reserve(SEGMENTS_NBYTES);
   if (!lines)
     lines = reserve(LINES_NBYTES);
   if (!blocks)
     blocks = reserve(BLOCKS * sizeof *blocks);
-  return lines && blocks;
+  return segments && lines && blocks;
 }
 
 void vgx_sim_race_clear_global(void) {
+  if (segments)
+    madvise(segments, SEGMENTS_NBYTES, MADV_DONTNEED);
   if (lines)
     madvise(lines, LINES_NBYTES, MADV_DONTNEED);
   if (blocks)
@@ -182,6 +200,84 @@ static void note_words(struct vgx_sim_race_access *a, struct line *line, const s
   }
 }
 
+/* Whether an access of the same bytes cannot race with the noted one. */
+static bool is_harmless(const struct vgx_sim_race_access *a, vgx_sim_note before) {
+  return before == 0 || vgx_sim_epoch_of(before) == a->epoch || (before & a->note & VGX_SIM_NOTE_ORDERED) ||
+         vgx_sim_race_is_ordered(a, before);
+}
+
+/* Note an access of all of a segment or line, whose notes are about all of it, too. False: it may be a race. */
+static inline bool note_whole(const struct vgx_sim_race_access *a, vgx_sim_note notes[KINDS], vgx_sim_note note) {
+  vgx_sim_note loaded = notes[LOAD];
+  if (!is_harmless(a, notes[STORE]))
+    return false;
+  if (a->stores) {
+    if (!is_harmless(a, loaded) || !is_harmless(a, notes[OTHER_LOAD]))
+      return false;
+    notes[STORE] = note;
+    return true;
+  }
+  if (loaded && (vgx_sim_warp_of(loaded) != a->warp || !vgx_sim_race_is_same_warp(a, loaded)))
+    notes[OTHER_LOAD] = loaded;
+  notes[LOAD] = note;
+  return true;
+}
+
+/* Whether each note of a line is about all of it. */
+static bool is_whole(const struct line *line) {
+  for (uint32_t kind = 0; kind < KINDS; kind++)
+    if (line->words[kind] != 0 && line->words[kind] != ALL_WORDS)
+      return false;
+  return !line->divided;
+}
+
+static void note_in_line(struct vgx_sim_race_access *a, struct line *line, uint64_t at, uint64_t end, uint32_t lane,
+                         uint32_t log2_nbytes) {
+  uint64_t from = at & ~(uint64_t)(LINE_NBYTES - 1);
+  struct part part = {from, (uint32_t)(at - from) / 4, (uint32_t)(end - from + 3) / 4, 0, log2_nbytes};
+  bool words = ((at | end) & 3) == 0 && a->site->nbytes;
+  part.first_lane = lane - (uint32_t)((at - from) >> log2_nbytes);
+  if (is_past(a, line->notes[STORE]) && (line->divided || is_past(a, line->notes[LOAD])))
+    forget(line);
+  if ((line->divided || !words || !note_line(a, line, &part)) && (line->divided || divide(a, line)))
+    note_words(a, line, &part, (vgx_sim_note)(15u << (at & 3) & 15) << VGX_SIM_NOTE_BYTES,
+               (vgx_sim_note)(15u >> (3 & (4 - (end & 3)))) << VGX_SIM_NOTE_BYTES);
+}
+
+/* A row within a divided segment. */
+static void note_in_lines(struct vgx_sim_race_access *a, uint64_t at, uint64_t end, uint32_t lane,
+                          uint32_t log2_nbytes) {
+  vgx_sim_note first = (vgx_sim_note)a->races->first_of_launch << VGX_SIM_NOTE_EPOCH;
+  for (uint64_t next; at < end; lane += (uint32_t)((next - at) >> log2_nbytes), at = next) {
+    struct line *line = &lines[(at - VGX_SIM_REACH_BEGIN) / LINE_NBYTES];
+    next = (at & ~(uint64_t)(LINE_NBYTES - 1)) + LINE_NBYTES;
+    next = next < end ? next : end;
+    if (next - at == LINE_NBYTES && a->site->nbytes && !line->divided) {
+      vgx_sim_note note = vgx_sim_with_lane(a->note, lane);
+      if (line->notes[STORE] < first && line->notes[LOAD] < first)
+        *line = (struct line){0};
+      if (is_whole(line) && note_whole(a, line->notes, note)) {
+        for (uint32_t kind = 0; kind < KINDS; kind++)
+          line->words[kind] = line->notes[kind] ? ALL_WORDS : 0;
+        continue;
+      }
+    }
+    note_in_line(a, line, at, next, lane, log2_nbytes);
+  }
+}
+
+static void divide_segment(struct segment *segment, uint64_t address) {
+  struct line *parts = &lines[(address - VGX_SIM_REACH_BEGIN) / LINE_NBYTES];
+  for (uint32_t i = 0; i < LINES; i++) {
+    forget(&parts[i]); /* an earlier launch's notes */
+    for (uint32_t kind = 0; kind < KINDS; kind++)
+      if (segment->notes[kind]) {
+        parts[i].notes[kind] = of_word(segment->notes[kind], i * WORDS);
+        parts[i].words[kind] = ALL_WORDS;
+      }
+  }
+}
+
 void vgx_sim_race_in_global(struct vgx_sim_race_access *a, uint64_t address, uint64_t nbytes, uint32_t lane,
                             uint32_t log2_nbytes) {
   uint64_t end = address + nbytes;
@@ -195,33 +291,20 @@ void vgx_sim_race_in_global(struct vgx_sim_race_access *a, uint64_t address, uin
     return;
   }
   vgx_sim_note first = (vgx_sim_note)a->races->first_of_launch << VGX_SIM_NOTE_EPOCH;
-  uint64_t at = address;
-  if (((address | nbytes) & (LINE_NBYTES - 1)) == 0 && a->site->nbytes)
-    for (uint32_t step = LINE_NBYTES >> log2_nbytes; at < end; at += LINE_NBYTES, lane += step) {
-      struct line *line = &lines[(at - VGX_SIM_REACH_BEGIN) / LINE_NBYTES];
-      bool fresh = line->notes[STORE] < first && line->notes[LOAD] < first;
-      bool own =
-          line->notes[STORE] < first && line->words[OTHER_LOAD] == 0 && vgx_sim_epoch_of(line->notes[LOAD]) == a->epoch;
-      if (line->divided || !(fresh || (own && a->stores)))
-        break;
-      if (fresh)
-        *line = (struct line){0};
-      line->notes[a->stores ? STORE : LOAD] = vgx_sim_with_lane(a->note, lane);
-      line->words[a->stores ? STORE : LOAD] = (1u << WORDS) - 1;
-    }
-  lane -= (uint32_t)((at - address) >> log2_nbytes); /* as the row begins, below */
-  while (at < end) {
-    uint64_t from = at & ~(uint64_t)(LINE_NBYTES - 1), next = from + LINE_NBYTES < end ? from + LINE_NBYTES : end;
-    struct line *line = &lines[(from - VGX_SIM_REACH_BEGIN) / LINE_NBYTES];
-    struct part part = {from, (uint32_t)(at - from) / 4, (uint32_t)(next - from + 3) / 4, 0, log2_nbytes};
-    bool whole = ((at | next) & 3) == 0 && a->site->nbytes;
-    /* Relative to the line: lanes begin at multiples of their bytes. */
-    part.first_lane = lane + (uint32_t)((at - address) >> log2_nbytes) - (uint32_t)((at - from) >> log2_nbytes);
-    if (is_past(a, line->notes[STORE]) && (line->divided || is_past(a, line->notes[LOAD])))
-      forget(line);
-    if ((line->divided || !whole || !note_line(a, line, &part)) && (line->divided || divide(a, line)))
-      note_words(a, line, &part, (vgx_sim_note)(15u << (at & 3) & 15) << VGX_SIM_NOTE_BYTES,
-                 (vgx_sim_note)(15u >> (3 & (4 - (next & 3)))) << VGX_SIM_NOTE_BYTES);
-    at = next;
+  for (uint64_t at = address, next; at < end; lane += (uint32_t)((next - at) >> log2_nbytes), at = next) {
+    uint64_t from = at & ~(uint64_t)(SEGMENT_NBYTES - 1);
+    struct segment *segment = &segments[(from - VGX_SIM_REACH_BEGIN) / SEGMENT_NBYTES];
+    next = from + SEGMENT_NBYTES < end ? from + SEGMENT_NBYTES : end;
+    bool fresh = segment->notes[STORE] < first && segment->notes[LOAD] < first;
+    bool whole = next - at == SEGMENT_NBYTES && a->site->nbytes;
+    if (fresh)
+      *segment = (struct segment){0};
+    if (whole && !segment->divided && note_whole(a, segment->notes, vgx_sim_with_lane(a->note, lane)))
+      continue;
+    if (!segment->divided && !fresh)
+      divide_segment(segment, from);
+    segment->notes[STORE] = a->note; /* as long as this is the launch's, the segment stays divided */
+    segment->divided = 1;
+    note_in_lines(a, at, next, lane, log2_nbytes);
   }
 }

@@ -32,6 +32,7 @@ enum vgx_sim_race_kind { VGX_SIM_RACE_LOAD, VGX_SIM_RACE_STORE, VGX_SIM_RACE_ATO
 struct vgx_sim_race_shared {
   uint64_t *bits; /* for 64 granules at a time, each warp's bitmaps, one for each kind */
   struct vgx_sim_race_log *logs;
+  struct vgx_sim_race_traces *traces;
   uint64_t room;                       /* bytes of shared memory */
   uint32_t granule;                    /* log2 of its bytes: 2 or 0 */
   uint32_t low, high;                  /* indices of bitmaps in use */
@@ -52,9 +53,12 @@ struct vgx_sim_races {
   struct {
     struct vgx_sim_clock clock;
     uint32_t round, warps; /* warps that have arrived, bits */
+    uint32_t waiting;      /* of them: those that wait for all; `clock` lacks what they know of others */
     bool whole, opened;    /* for all of the CTA, and all wait; one has resumed */
   } gathered[VGX_SIM_RACE_BARRIERS][2];
-  struct vgx_sim_clock objects[VGX_SIM_RACE_OBJECTS];
+  struct vgx_sim_clock objects[VGX_SIM_RACE_OBJECTS]; /* but for the time of the warp that has used it last: */
+  uint32_t object_times[VGX_SIM_RACE_OBJECTS];
+  uint8_t object_users[VGX_SIM_RACE_OBJECTS];
   uint64_t known_objects[VGX_SIM_WARPS_MAX]; /* by warp: that tell it nothing new, and lack only its own time */
   uint64_t used_objects;
   bool uses_barriers;

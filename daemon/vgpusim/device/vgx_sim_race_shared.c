@@ -7,6 +7,8 @@
 #define _GNU_SOURCE
 #include "vgx_sim_race_shared.h"
 
+#include "vgx_sim_race_trace.h"
+
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -44,7 +46,8 @@ bool vgx_sim_race_reserve_shared(struct vgx_sim_race_shared *s, uint64_t nbytes)
   s->room = (nbytes + 4095) & ~4095ull;
   s->bits = reserve(bits_nbytes(s->room));
   s->logs = reserve(VGX_SIM_WARPS_MAX * sizeof *s->logs);
-  if (!s->bits || !s->logs)
+  s->traces = vgx_sim_race_traces_create();
+  if (!s->bits || !s->logs || !s->traces)
     vgx_sim_race_release_shared(s);
   s->granule = 2;
   s->low = UINT32_MAX;
@@ -56,6 +59,7 @@ void vgx_sim_race_release_shared(struct vgx_sim_race_shared *s) {
     munmap(s->bits, bits_nbytes(s->room));
   if (s->logs)
     munmap(s->logs, VGX_SIM_WARPS_MAX * sizeof *s->logs);
+  vgx_sim_race_traces_destroy(s->traces);
   *s = (struct vgx_sim_race_shared){0};
 }
 
@@ -69,6 +73,10 @@ void vgx_sim_race_clear_shared(struct vgx_sim_races *r, uint32_t warps) {
   uint32_t all = (uint32_t)((1ull << r->warp_count) - 1);
   if (!s->bits)
     return;
+  if (warps == all)
+    vgx_sim_race_traces_advance(s->traces);
+  else
+    vgx_sim_race_leave_trace(r);
   for (uint64_t index = s->low; index < s->high; index++)
     for (uint32_t left = warps; left && warps != all; left &= left - 1)
       memset(bits_of(r, index, (uint32_t)__builtin_ctz(left)), 0, KINDS * sizeof(uint64_t));
@@ -203,8 +211,10 @@ static void span(struct vgx_sim_race_access *a, const struct entry *here, uint32
       for (uint32_t kind = 0; kind < KINDS; kind++)
         hit |= rivals[a->kind] >> kind & 1 ? theirs[kind] : 0;
     }
-    if (hit & bits)
+    if (hit & bits) {
+      vgx_sim_race_trace_leave(s->traces); /* as others may race in the same way */
       meet(a, here, index, bits, others);
+    }
     bits_of(r, index, a->warp)[a->kind] |= bits;
   }
 }
@@ -213,9 +223,10 @@ static void span(struct vgx_sim_race_access *a, const struct entry *here, uint32
 static void set_words(const struct vgx_sim_race_access *a, const uint32_t *offsets, uint32_t mask) {
   struct vgx_sim_races *r = a->races;
   uint32_t low = r->shared.low, high = r->shared.high;
+  uint64_t *mine = bits_of(r, 0, a->warp) + a->kind, step = (uint64_t)r->warp_count * KINDS;
   for (uint32_t left = mask; left; left &= left - 1) {
     uint32_t word = offsets[__builtin_ctz(left)] / 4, index = word / 64;
-    bits_of(r, index, a->warp)[a->kind] |= 1ull << word % 64;
+    mine[index * step] |= 1ull << word % 64;
     low = low < index ? low : index;
     high = high > index ? high : index + 1;
   }
@@ -223,11 +234,10 @@ static void set_words(const struct vgx_sim_race_access *a, const uint32_t *offse
   r->shared.high = high;
 }
 
-static struct entry *append(struct vgx_sim_race_access *a, uint32_t mask) {
+static struct entry *append(struct vgx_sim_race_access *a, uint32_t mask, uint32_t clock) {
   struct vgx_sim_races *r = a->races;
   struct vgx_sim_race_log *log = &r->shared.logs[a->warp];
   struct entry *e = &log->entries[log->count % LOG_ENTRIES];
-  uint32_t clock = r->warps[a->warp].of[a->warp];
   if (log->count++ == 0)
     log->first_clock = clock;
   e->site = a->site;
@@ -238,22 +248,49 @@ static struct entry *append(struct vgx_sim_race_access *a, uint32_t mask) {
   return e;
 }
 
-void vgx_sim_race_rows_in_shared(struct vgx_sim_race_access *a, uint32_t base) {
+static void note_rows(struct vgx_sim_race_access *a, uint32_t base, uint32_t clock) {
   const struct vgx_sim_site *site = a->site;
   uint32_t others = rivals_of(a->races, a->warp, a->kind);
   if (a->races->shared.granule && (base | site->nbytes) & 3)
     refine(a->races);
-  struct entry *here = append(a, UINT32_MAX);
+  struct entry *here = append(a, UINT32_MAX, clock);
   here->base = base;
   here->offsets = 0;
   for (uint32_t i = 0; i < site->span_count; i++)
     span(a, here, others, base + (uint32_t)site->spans[i].offset, site->spans[i].nbytes);
 }
 
+void vgx_sim_race_leave_trace(struct vgx_sim_races *r) {
+  struct vgx_sim_race_traces *traces = r->shared.traces;
+  struct vgx_sim_race_step step;
+  uint32_t clock;
+  if (!traces || vgx_sim_race_trace_phase(traces) == VGX_SIM_TRACE_LEFT)
+    return;
+  for (uint32_t warp = 0; warp < r->warp_count; warp++)
+    for (uint32_t i = 0; vgx_sim_race_trace_followed(traces, warp, i, &step, &clock); i++) {
+      struct vgx_sim_race_access a = {
+          .races = r, .site = step.site, .warp = warp, .kind = vgx_sim_race_kind(step.site)};
+      note_rows(&a, step.base, clock); /* which races with nothing: it was traced once */
+    }
+  vgx_sim_race_trace_leave(traces);
+}
+
+void vgx_sim_race_rows_in_shared(struct vgx_sim_race_access *a, uint32_t base) {
+  struct vgx_sim_race_traces *traces = a->races->shared.traces;
+  uint32_t clock = a->races->warps[a->warp].of[a->warp];
+  if (vgx_sim_race_trace_follow(traces, a->warp, clock, a->site, base))
+    return;
+  if (vgx_sim_race_trace_phase(traces) == VGX_SIM_TRACE_FOLLOWED)
+    vgx_sim_race_leave_trace(a->races);
+  vgx_sim_race_trace_record(traces, a->warp, a->site, base);
+  note_rows(a, base, clock);
+}
+
 void vgx_sim_race_lanes_in_shared(struct vgx_sim_race_access *a, const struct vgx_sim_warp_access *w) {
+  vgx_sim_race_leave_trace(a->races);
   struct vgx_sim_race_log *log = &a->races->shared.logs[a->warp];
   uint32_t others = rivals_of(a->races, a->warp, a->kind), *offsets = log->lists[log->list_count % LOG_OFFSETS];
-  struct entry *here = append(a, w->mask);
+  struct entry *here = append(a, w->mask, a->races->warps[a->warp].of[a->warp]);
   here->offsets = ++log->list_count;
   for (uint32_t left = w->mask; left; left &= left - 1) {
     uint32_t lane = (uint32_t)__builtin_ctz(left);

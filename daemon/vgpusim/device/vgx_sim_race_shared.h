@@ -10,6 +10,8 @@ void vgx_sim_race_rows_in_shared(struct vgx_sim_race_access *a, uint32_t base);
 void vgx_sim_race_lanes_in_shared(struct vgx_sim_race_access *a, const struct vgx_sim_warp_access *w);
 bool vgx_sim_race_reserve_shared(struct vgx_sim_race_shared *shared, uint64_t nbytes);
 void vgx_sim_race_release_shared(struct vgx_sim_race_shared *shared);
+/* Something other than a barrier of the whole CTA orders warps: what is traced (vgx_sim_race_trace.h) is noted. */
+void vgx_sim_race_leave_trace(struct vgx_sim_races *r);
 /* These warps' accesses are ordered before all that follows. */
 void vgx_sim_race_clear_shared(struct vgx_sim_races *r, uint32_t warps);
 

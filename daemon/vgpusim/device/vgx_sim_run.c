@@ -248,7 +248,7 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
   struct run run = {.services = {serve_vprintf, serve_assertfail, serve_fail, serve_malloc, serve_free,
                                  serve_bad_access, serve_texture, serve_outside, vgx_sim_serve_access,
                                  vgx_sim_serve_sync, serve_another, serve_device_runtime, vgx_sim_serve_row,
-                                 vgx_sim_serve_group, NULL, serve_absent, VGX_SIM_SLOTS_BEGIN, 0},
+                                 vgx_sim_serve_group, NULL, serve_absent, VGX_SIM_SLOTS_BEGIN, 0, 0},
                     .ctx = l->ctx,
                     .op = l,
                     .family = family};
@@ -267,6 +267,7 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
     watch.log = vgx_sim_log;
     watch.pages = again != NULL;
     run.services.watch = &watch;
+    run.services.watches_all = tools & VGX_SIM_RACECHECK;
   }
   CUresult result = vgx_sim_pool_run(&job, fault);
   *absent = result == CUDA_ERROR_NOT_SUPPORTED && !run.services.changed && !run.assertion_count ? run.absent : 0;

@@ -64,7 +64,7 @@ static void take_lease(struct vgx_sim_watch *watch) {
 static void lock_state(struct vgx_sim_watch *watch) {
   if (!is_alone(watch))
     pthread_mutex_lock(&lock);
-  else if (watch->lease != mine || !mine || __atomic_load_n(&lease, __ATOMIC_RELAXED) != mine ||
+  else if (!watch->lease || __atomic_load_n(&lease, __ATOMIC_RELAXED) != watch->lease ||
            __atomic_load_n(&want_count, __ATOMIC_RELAXED))
     take_lease(watch);
 }
@@ -103,7 +103,7 @@ static uint64_t shared_nbytes(const struct vgx_sim_watch *watch) {
 }
 
 /* The state of the CTA that this thread runs, cleared for a new CTA. NULL: memory is short. */
-static struct vgx_sim_cta_watch *cta_of(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread) {
+static struct vgx_sim_cta_watch *find_cta(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread) {
   const uint32_t *grid = watch->launch->grid;
   uint64_t cta = thread->cta[0] + grid[0] * (thread->cta[1] + (uint64_t)grid[1] * thread->cta[2]);
   if (!watch->ctas)
@@ -126,6 +126,15 @@ static struct vgx_sim_cta_watch *cta_of(struct vgx_sim_watch *watch, const struc
     memset(w->shared_defined, 0, w->shared_nbytes);
   w->undefined_nbytes = w->shared_nbytes;
   return w;
+}
+
+static inline struct vgx_sim_cta_watch *cta_of(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread) {
+  const uint32_t *last = watch->last_cta;
+  if (!watch->last || last[0] != thread->cta[0] || last[1] != thread->cta[1] || last[2] != thread->cta[2]) {
+    watch->last = find_cta(watch, thread);
+    memcpy(watch->last_cta, thread->cta, sizeof watch->last_cta);
+  }
+  return watch->last;
 }
 
 /* The allocation that the thread's last access by an instruction lay in, while it is known to be there. */
@@ -167,8 +176,6 @@ static void let_know(const struct vgx_sim_watch *watch, struct vgx_sim_thread *t
   struct vgx_sim_known *known = &thread->known[site->known % VGX_SIM_KNOWN_COUNT];
   const struct held *last = held_by(site);
   bool defines = watch->tools & VGX_SIM_INITCHECK;
-  if (watch->tools & VGX_SIM_RACECHECK)
-    return;
   if (space == VGX_SIM_IN_SHARED && !defines)
     thread->known_shared_nbytes = shared_nbytes(watch);
   if ((space != VGX_SIM_IN_GLOBAL && space != VGX_SIM_IN_HOST) || !last->generation)
@@ -353,18 +360,45 @@ static bool are_defined_shared(struct vgx_sim_watch *watch, struct vgx_sim_threa
   return true;
 }
 
-/* Whether all lanes' accesses are correct because the range that holds them is. False: check each lane. */
-static bool are_inside(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread, const struct vgx_sim_site *site,
-                       const uint64_t *addresses, uint32_t mask) {
-  uint64_t least = UINT64_MAX, most = 0, bits = 0;
+/* The range of addresses of all lanes, and all bits that are set in one. */
+struct extent {
+  uint64_t least, most, bits;
+};
+
+static struct extent extent_of_lanes(const uint64_t *addresses, uint32_t mask) {
+  struct extent all = {UINT64_MAX, 0, 0};
   for (uint32_t lane = 0; lane < 32; lane++) {
     bool acts = mask >> lane & 1;
     uint64_t low = acts ? addresses[lane] : UINT64_MAX, high = acts ? addresses[lane] : 0;
-    least = low < least ? low : least;
-    most = high > most ? high : most;
-    bits |= high;
+    all.least = low < all.least ? low : all.least;
+    all.most = high > all.most ? high : all.most;
+    all.bits |= high;
   }
-  uint64_t span = most - least + site->nbytes;
+  return all;
+}
+
+/* The same of a warp whose lanes all act, in rows. Bits below the size of an access are the same in all of a row. */
+static struct extent extent_of_rows(const uint64_t *addresses, uint32_t starts, uint32_t nbytes) {
+  struct extent all = {UINT64_MAX, 0, 0};
+  for (uint32_t left = starts; left; left &= left - 1) {
+    uint32_t rest = left & (left - 1), last = (rest ? (uint32_t)__builtin_ctz(rest) : 32) - 1;
+    uint64_t first = addresses[__builtin_ctz(left)], end = addresses[last];
+    all.least = first < all.least ? first : all.least;
+    all.most = end > all.most ? end : all.most;
+    all.bits |= first;
+  }
+  all.bits |= nbytes;
+  return all;
+}
+
+/* Whether all lanes' accesses are correct because the range that holds them is. False: check each lane. */
+static bool are_inside(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread, const struct vgx_sim_site *site,
+                       const struct vgx_sim_warp_access *w) {
+  const uint64_t *addresses = w->addresses;
+  uint32_t mask = w->mask;
+  struct extent all = w->starts && mask == UINT32_MAX ? extent_of_rows(addresses, w->starts, site->nbytes)
+                                                      : extent_of_lanes(addresses, mask);
+  uint64_t least = all.least, bits = all.bits, span = all.most - least + site->nbytes;
   if (!mask || bits & (site->align - 1) || !vgx_sim_is_reachable(least) || span > UINT32_MAX ||
       !is_inside(watch, thread, site, least, (uint32_t)span))
     return false;
@@ -386,10 +420,10 @@ static bool are_inside(struct vgx_sim_watch *watch, struct vgx_sim_thread *threa
 
 /* Whether all lanes' accesses are right, so far as no tool looks at each. */
 static bool are_right(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread, const struct vgx_sim_site *site,
-                      const uint64_t *addresses, uint32_t mask, const uint32_t *sizes) {
-  if (sizes || !are_inside(watch, thread, site, addresses, mask))
+                      const struct vgx_sim_warp_access *w) {
+  if (w->sizes || !are_inside(watch, thread, site, w))
     return false;
-  let_know(watch, thread, site, addresses[__builtin_ctz(mask)]);
+  let_know(watch, thread, site, w->addresses[__builtin_ctz(w->mask)]);
   return true;
 }
 
@@ -405,32 +439,30 @@ static bool ascend(const uint64_t *addresses, uint32_t mask, uint32_t nbytes) {
 }
 
 static int32_t watch_access(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread, const struct vgx_sim_site *site,
-                            const uint64_t *addresses, uint32_t mask, const uint8_t *values, const uint32_t *sizes) {
+                            struct vgx_sim_warp_access *w, bool is_known) {
   struct vgx_sim_lane_access lanes[32];
-  uint32_t count = 0, all = mask;
+  const uint64_t *addresses = w->addresses;
+  const uint8_t *values = w->values;
+  uint32_t count = 0, mask = w->mask, all = mask;
   int32_t result = SUCCESS;
   bool races = watch->tools & VGX_SIM_RACECHECK;
-  bool right = are_right(watch, thread, site, addresses, mask, sizes);
+  bool right = is_known || are_right(watch, thread, site, w);
   if (!mask || (right && !races))
     return SUCCESS;
   lock_state(watch);
   struct vgx_sim_cta_watch *cta = cta_of(watch, thread);
   bool one_by_one = !right || (site->kind == VGX_SIM_WRITE && values && !ascend(addresses, mask, site->nbytes));
   for (; mask && one_by_one; mask &= mask - 1) {
-    uint32_t lane = (uint32_t)__builtin_ctz(mask), nbytes = sizes ? sizes[lane] : site->nbytes;
+    uint32_t lane = (uint32_t)__builtin_ctz(mask), nbytes = w->sizes ? w->sizes[lane] : site->nbytes;
     lanes[count] = (struct vgx_sim_lane_access){site, addresses[lane], nbytes, lane,
                                                 values ? values + lane * (size_t)site->nbytes : NULL};
     int32_t wrong = right ? SUCCESS : access_lane(watch, cta, thread, &lanes[count]);
     count++;
     result = result ? result : wrong;
   }
+  w->shared_nbytes = shared_nbytes(watch);
   if (races && cta && cta->races && !result)
-    vgx_sim_races_access(watch, cta->races, thread, site,
-                         &(struct vgx_sim_warp_access){.addresses = addresses,
-                                                       .mask = all,
-                                                       .values = values,
-                                                       .sizes = sizes,
-                                                       .shared_nbytes = shared_nbytes(watch)});
+    vgx_sim_races_access(watch, cta->races, thread, site, w);
   if (races && count && site->kind == VGX_SIM_WRITE && values && !result)
     check_lanes(watch, thread, lanes, count);
   if (count && !result && !right)
@@ -441,13 +473,16 @@ static int32_t watch_access(struct vgx_sim_watch *watch, struct vgx_sim_thread *
 
 /* A warp whose lanes all act: races, if that is all there is to look at. False: look at each lane. */
 static bool watch_row(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread, const struct vgx_sim_site *site,
-                      uint64_t base, const uint8_t *values) {
+                      uint64_t base, const uint8_t *values, bool is_known) {
   uint64_t least = base + (uint64_t)(int64_t)site->low;
   uint32_t span = (uint32_t)(site->high - site->low) + site->nbytes;
-  if (watch->tools & VGX_SIM_INITCHECK || !(watch->tools & VGX_SIM_RACECHECK) || base & (site->align - 1) ||
-      !vgx_sim_is_reachable(least) || !is_inside(watch, thread, site, least, span) ||
-      (site->kind == VGX_SIM_WRITE && !site->distinct))
+  if (!(watch->tools & VGX_SIM_RACECHECK) || (site->kind == VGX_SIM_WRITE && !site->distinct))
     return false;
+  if (!is_known && (watch->tools & VGX_SIM_INITCHECK || base & (site->align - 1) || !vgx_sim_is_reachable(least) ||
+                    !is_inside(watch, thread, site, least, span)))
+    return false;
+  if (!is_known)
+    let_know(watch, thread, site, least);
   lock_state(watch);
   struct vgx_sim_cta_watch *cta = cta_of(watch, thread);
   if (cta && cta->races)
@@ -503,12 +538,14 @@ static void watch_sync(struct vgx_sim_watch *watch, const struct vgx_sim_thread 
 
 void vgx_sim_serve_access(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
                           const struct vgx_sim_site *site, const uint64_t *addresses, uint32_t mask,
-                          const uint8_t *values, const uint32_t *sizes) {
+                          const uint8_t *values, const uint32_t *sizes, uint32_t starts, uint32_t is_known) {
   struct vgx_sim_watch *watch = services->watch;
+  struct vgx_sim_warp_access w = {
+      .addresses = addresses, .mask = mask, .values = values, .sizes = sizes, .starts = starts};
   if (!watch)
     return;
   vgx_sim_service_begin();
-  int32_t result = watch_access(watch, thread, site, addresses, mask, values, sizes);
+  int32_t result = watch_access(watch, thread, site, &w, is_known);
   vgx_sim_service_end();
   if (result)
     services->bad_access(services, result, watch->finding.text, watch->finding.address, watch->finding.cta,
@@ -520,19 +557,20 @@ uint32_t vgx_sim_serve_group(struct vgx_sim_services *services, struct vgx_sim_t
   if (!services->watch || mask != UINT32_MAX || !(services->watch->tools & VGX_SIM_RACECHECK))
     return 0;
   vgx_sim_service_begin();
-  bool done = watch_row(services->watch, thread, site, base, NULL);
+  bool done = watch_row(services->watch, thread, site, base, NULL, false);
   vgx_sim_service_end();
   return done;
 }
 
 void vgx_sim_serve_row(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
-                       const struct vgx_sim_site *site, uint64_t base, uint32_t mask, const uint8_t *values) {
+                       const struct vgx_sim_site *site, uint64_t base, uint32_t mask, const uint8_t *values,
+                       uint32_t is_known) {
   uint64_t addresses[32];
   if (!services->watch)
     return;
   if (mask == UINT32_MAX) {
     vgx_sim_service_begin();
-    bool done = watch_row(services->watch, thread, site, base, values);
+    bool done = watch_row(services->watch, thread, site, base, values, is_known);
     vgx_sim_service_end();
     if (done)
       return;
@@ -542,7 +580,7 @@ void vgx_sim_serve_row(struct vgx_sim_services *services, struct vgx_sim_thread 
     for (uint32_t k = 0; k < 5; k++)
       addresses[lane] += lane >> k & 1 ? (uint64_t)(int64_t)site->steps[k] : 0;
   }
-  vgx_sim_serve_access(services, thread, site, addresses, mask, values, NULL);
+  vgx_sim_serve_access(services, thread, site, addresses, mask, values, NULL, 0, is_known);
 }
 
 void vgx_sim_serve_sync(struct vgx_sim_services *services, const struct vgx_sim_thread *thread,

@@ -95,6 +95,8 @@ struct vgx_sim_watch {
   uint64_t launched_by;           /* host call stack; 0: unknown */
   uint64_t lease;                 /* on the state about memory: vgx_sim_watch.c */
   struct vgx_sim_cta_watch *ctas; /* of a resident launch, by number; else one, for the CTA that runs */
+  struct vgx_sim_cta_watch *last; /* the state used last, and its CTA; NULL: none yet */
+  uint32_t last_cta[3];
   struct vgx_sim_finding finding;
 };
 
@@ -102,13 +104,15 @@ void vgx_sim_watch_begin(struct vgx_sim_watch *watch, uint32_t tools, const char
                          const struct vgx_sim_launch *launch, bool resident);
 void vgx_sim_watch_end(struct vgx_sim_watch *watch);
 
-/* Members of struct vgx_sim_services. */
+/* Members of struct vgx_sim_services. `starts`: lanes that do not access the bytes after those of the lane before; as
+ * if all lanes acted. `is_known`: the kernel knows that the access is correct (struct vgx_sim_known). */
 void vgx_sim_serve_access(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
                           const struct vgx_sim_site *site, const uint64_t *addresses, uint32_t mask,
-                          const uint8_t *values, const uint32_t *sizes);
+                          const uint8_t *values, const uint32_t *sizes, uint32_t starts, uint32_t is_known);
 /* The member `row`: lane 0's address tells all. */
 void vgx_sim_serve_row(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
-                       const struct vgx_sim_site *site, uint64_t base, uint32_t mask, const uint8_t *values);
+                       const struct vgx_sim_site *site, uint64_t base, uint32_t mask, const uint8_t *values,
+                       uint32_t is_known);
 /* The member `group`: a group of loads. Returns 1 if all is noted; 0: each must be announced. */
 uint32_t vgx_sim_serve_group(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
                              const struct vgx_sim_site *site, uint64_t base, uint32_t mask);
