@@ -14,6 +14,7 @@
 #include "vgx_sim_fault.h"
 #include "vgx_sim_race.h"
 #include "vgx_sim_reach.h"
+#include "vgx_sim_watch_extent.h"
 #include "vgx_sim_watch_memory.h"
 #include "vgx_sim_watch_part.h"
 #include "vgx_sim_watch_report.h"
@@ -360,44 +361,14 @@ static bool are_defined_shared(struct vgx_sim_watch *watch, struct vgx_sim_threa
   return true;
 }
 
-/* The range of addresses of all lanes, and all bits that are set in one. */
-struct extent {
-  uint64_t least, most, bits;
-};
-
-static struct extent extent_of_lanes(const uint64_t *addresses, uint32_t mask) {
-  struct extent all = {UINT64_MAX, 0, 0};
-  for (uint32_t lane = 0; lane < 32; lane++) {
-    bool acts = mask >> lane & 1;
-    uint64_t low = acts ? addresses[lane] : UINT64_MAX, high = acts ? addresses[lane] : 0;
-    all.least = low < all.least ? low : all.least;
-    all.most = high > all.most ? high : all.most;
-    all.bits |= high;
-  }
-  return all;
-}
-
-/* The same of a warp whose lanes all act, in rows. Bits below the size of an access are the same in all of a row. */
-static struct extent extent_of_rows(const uint64_t *addresses, uint32_t starts, uint32_t nbytes) {
-  struct extent all = {UINT64_MAX, 0, 0};
-  for (uint32_t left = starts; left; left &= left - 1) {
-    uint32_t rest = left & (left - 1), last = (rest ? (uint32_t)__builtin_ctz(rest) : 32) - 1;
-    uint64_t first = addresses[__builtin_ctz(left)], end = addresses[last];
-    all.least = first < all.least ? first : all.least;
-    all.most = end > all.most ? end : all.most;
-    all.bits |= first;
-  }
-  all.bits |= nbytes;
-  return all;
-}
-
 /* Whether all lanes' accesses are correct because the range that holds them is. False: check each lane. */
 static bool are_inside(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread, const struct vgx_sim_site *site,
                        const struct vgx_sim_warp_access *w) {
   const uint64_t *addresses = w->addresses;
   uint32_t mask = w->mask;
-  struct extent all = w->starts && mask == UINT32_MAX ? extent_of_rows(addresses, w->starts, site->nbytes)
-                                                      : extent_of_lanes(addresses, mask);
+  struct vgx_sim_extent all = w->starts && mask == UINT32_MAX
+                                  ? vgx_sim_extent_of_rows(addresses, w->starts, site->nbytes)
+                                  : vgx_sim_extent_of_lanes(addresses, mask);
   uint64_t least = all.least, bits = all.bits, span = all.most - least + site->nbytes;
   if (!mask || bits & (site->align - 1) || !vgx_sim_is_reachable(least) || span > UINT32_MAX ||
       !is_inside(watch, thread, site, least, (uint32_t)span))

@@ -1,0 +1,39 @@
+/* The range that a warp accesses. */
+#ifndef VGX_SIM_WATCH_EXTENT_H
+#define VGX_SIM_WATCH_EXTENT_H
+
+#include <stdint.h>
+
+/* The range of addresses of all lanes, and all bits that are set in one. */
+struct vgx_sim_extent {
+  uint64_t least, most, bits;
+};
+
+static inline struct vgx_sim_extent vgx_sim_extent_of_lanes(const uint64_t *addresses, uint32_t mask) {
+  struct vgx_sim_extent all = {UINT64_MAX, 0, 0};
+  for (uint32_t lane = 0; lane < 32; lane++) {
+    bool acts = mask >> lane & 1;
+    uint64_t low = acts ? addresses[lane] : UINT64_MAX, high = acts ? addresses[lane] : 0;
+    all.least = low < all.least ? low : all.least;
+    all.most = high > all.most ? high : all.most;
+    all.bits |= high;
+  }
+  return all;
+}
+
+/* The same of a warp whose lanes all act, in rows. Bits below the size of an access are the same in all of a row. */
+static inline struct vgx_sim_extent vgx_sim_extent_of_rows(const uint64_t *addresses, uint32_t starts,
+                                                           uint32_t nbytes) {
+  struct vgx_sim_extent all = {UINT64_MAX, 0, 0};
+  for (uint32_t left = starts; left; left &= left - 1) {
+    uint32_t rest = left & (left - 1), last = (rest ? (uint32_t)__builtin_ctz(rest) : 32) - 1;
+    uint64_t first = addresses[__builtin_ctz(left)], end = addresses[last];
+    all.least = first < all.least ? first : all.least;
+    all.most = end > all.most ? end : all.most;
+    all.bits |= first;
+  }
+  all.bits |= nbytes;
+  return all;
+}
+
+#endif
