@@ -1,4 +1,4 @@
-"""The long forms of the proofs in docs/security.md, in one command: `python3 tests/long.py --wheels DIR --out DIR`.
+"""The long forms of the proofs in docs/security.md, and the simulator's speed: `python3 tests/long.py --wheels DIR`.
 
 It needs a quiet machine with many cores, a C compiler and Python. Like tests/gpu/run.py, it builds in a copy of this
 tree, with wheels that `python3 tests/long.py --fetch DIR` downloads on another machine (without --wheels: with the
@@ -11,9 +11,18 @@ step failed; the other steps run nevertheless. `--part 0.01` runs a short form o
     starts    300 programs that start at once
     idle      1,000 idle sessions, and the memory of each worker
     flood     a bystander's pings before, while and after 100 sessions ask without a pause
-    kernels   the simulator's kernels against C, on two processors: tests/bench/kernels.py; needs --programs
-    slowdown  how much slower the sanitizer's tools make them: tests/sanitizer/slowdown.py; needs --programs
     records   50,000,000 hostile records in process, under sanitizers, within --seconds
+
+With --programs, on two processors each (of two cores, if there are enough):
+
+    kernels   the simulator's kernels against C: tests/bench/kernels.py
+    rodinia   kernels of Rodinia's kind against OpenMP
+    sort      Thrust's radix sort against std::sort
+    products  wmma and cuBLAS against NumPy
+    slowdown  how much slower the sanitizer's tools make the kernels: tests/sanitizer/slowdown.py
+    calls     `vgpu bench` on the simulator: driver calls, and processes until their first kernel
+
+`--speed` runs these six at once, on pairs of processors of their own.
 """
 
 from __future__ import annotations
@@ -22,17 +31,30 @@ import argparse
 import os
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.gpu.run import build, describe, fetch, run_steps  # noqa: E402
+from tests.gpu.run import VGPU, build, describe, fetch, run_step  # noqa: E402
 
-BUILD = (("-m", "protocol.gen"), ("shim/build.py",), ("daemon/executor/build_ffi.py",))
+BUILD = (("-m", "protocol.gen"), ("shim/build.py",), ("daemon/bench/build.py",), ("daemon/executor/build_ffi.py",))
+SPEED = ("kernels", "rodinia", "sort", "products", "slowdown", "calls")
 
 
-def steps(part: float, jobs: int, seconds: float, programs: Path | None) -> dict[str, tuple[str, ...]]:
+def pairs() -> list[set[int]]:
+    """Pairs of processors for measurements beside each other: of two cores while there are enough of them."""
+    usable = os.sched_getaffinity(0)
+    cores: dict[str, list[int]] = {}
+    for cpu in sorted(usable):
+        path = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        cores.setdefault(path.read_text() if path.exists() else str(cpu), []).append(cpu)
+    in_order = [cpu for _, cpu in sorted((threads.index(cpu), cpu) for threads in cores.values() for cpu in threads)]
+    return [set(in_order[i : i + 2]) for i in range(0, max(1, len(in_order) - 1), 2)]
+
+
+def steps(part: float, jobs: int, seconds: float, programs: Path | None, out: Path) -> dict[str, tuple[str, ...]]:
     """Each step's name and Python arguments."""
 
     def some(count: int) -> str:
@@ -40,13 +62,14 @@ def steps(part: float, jobs: int, seconds: float, programs: Path | None) -> dict
 
     at_once = ("--jobs", str(jobs))
     search = ("-m", "tests.fuzz.in_process", str(seconds))
-    two = ("--processors", "2")
     speed: dict[str, tuple[str, ...]] = {}
     if programs:
-        speed = {
-            "kernels": ("tests/bench/kernels.py", "--programs", str(programs.resolve()), *two),
-            "slowdown": ("-m", "tests.sanitizer.slowdown", "--program", str(programs.resolve() / "kernels"), *two),
-        }
+        compiled = str(programs.resolve())
+        for name in ("kernels", "rodinia", "sort", "products"):
+            speed[name] = ("tests/bench/kernels.py", "--programs", compiled, "--only", name)
+        speed["slowdown"] = ("-m", "tests.sanitizer.slowdown", "--program", f"{compiled}/kernels")
+        rounds = ("--work", "calls", "--work", "first", "--rounds", some(11))
+        speed["calls"] = ("-c", VGPU, "bench", "--simulator", "h100", *rounds, "--out", str(out), "--name", "simulator")
     return speed | {
         "starts": ("tests/bench/walls.py", "starts", some(300)),
         "idle": ("tests/bench/walls.py", "idle", some(1000)),
@@ -73,16 +96,16 @@ def main() -> int:
         "--programs", type=Path, metavar="DIR", help="what `tests/bench/kernels.py --build DIR` compiled"
     )
     parser.add_argument("--commit", default="", help="of this tree, where it is a copy without .git")
-    parser.add_argument(
-        "--only", nargs="+", metavar="STEP", help="some of: kernels slowdown starts idle flood live chaos kills records"
-    )
+    parser.add_argument("--only", nargs="+", metavar="STEP", help="some of the steps")
+    parser.add_argument("--speed", action="store_true", help=f"at once: {' '.join(SPEED)}")
     options = parser.parse_args()
     if options.fetch:
         return fetch(options.fetch, options.python_version, left_out=())
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    chosen = steps(options.part, options.jobs, options.seconds, options.programs)
-    if unknown := set(options.only or ()) - set(chosen):
+    chosen = steps(options.part, options.jobs, options.seconds, options.programs, out)
+    wanted = options.only or list(SPEED if options.speed else chosen)
+    if unknown := set(wanted) - set(chosen):
         parser.error(f"no such step: {' '.join(sorted(unknown))}")
     (out / "machine.txt").write_text(describe(sys.executable, options.commit))
     with tempfile.TemporaryDirectory(prefix="vgpu-long-") as name:
@@ -92,7 +115,19 @@ def main() -> int:
         except RuntimeError as error:
             print(error)
             return 1
-        return run_steps(Path(name), env, {step: chosen[step] for step in options.only or chosen}, out, options.limit_s)
+        everywhere, places = os.sched_getaffinity(0), pairs()
+
+        def run(step: str) -> bool:
+            place = places[wanted.index(step) % len(places) if options.speed else 0] if step in SPEED else everywhere
+            os.sched_setaffinity(0, place)  # of this thread, and of what it starts
+            if step in SPEED:
+                print(f"{step}: on processors {' and '.join(map(str, sorted(place)))}", flush=True)
+            return run_step(Path(name), env, step, chosen[step], out, options.limit_s)
+
+        workers = min(len(wanted), len(places)) if options.speed else 1
+        with ThreadPoolExecutor(workers) as pool:
+            done = list(pool.map(run, wanted))
+    return not all(done)
 
 
 if __name__ == "__main__":

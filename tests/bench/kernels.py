@@ -5,7 +5,7 @@ The two sides take turns, so that both see the same machine load. Medians of `TU
 Matrix products are compared with NumPy's f32 (OpenBLAS) on the same processors.
 
 `--build DIR` only compiles the CUDA programs; `--programs DIR` takes them from there, on a machine without this
-project's CUDA packages. `--processors 2` measures on two of the machine's processors.
+project's CUDA packages. `--processors 2` measures on two of the machine's processors, `--only` some of the parts.
 """
 
 import argparse
@@ -34,7 +34,7 @@ SPARE_WORKER_S = 1.5  # time in which vgpud starts a new spare worker
 CC = ["gcc", "-Wall", "-Wextra", "-O3", "-march=native", "-fopenmp"]
 CUDA_PROGRAMS = ("kernels", "rodinia", "sort", "products")
 N = 1024  # products.cu
-PAIRS = (("kernels", "loops"), ("rodinia", "rodinia_loops"))  # the program for the device, and its C counterpart
+COUNTERPARTS = {"kernels": "loops", "rodinia": "rodinia_loops"}  # of a program for the device, in C
 
 
 def build() -> None:
@@ -62,10 +62,11 @@ def build_cuda(folder: Path, *programs: str) -> None:
         subprocess.run([*nvcc, "-o", built, source, "-ldl"], check=True)
 
 
-def run(program: str, endpoint: str | None = None) -> dict[str, list[float]]:
-    """Run a program natively, or as a client of `endpoint`; returns the values of each line that it prints, by name."""
-    library = f"{ROOT}/build/guest"
-    env = {**os.environ, **({"VGPU_ENDPOINT": endpoint, "LD_LIBRARY_PATH": library} if endpoint else {})}
+def run(program: str, endpoint: str | None = None, libraries: str = "") -> dict[str, list[float]]:
+    """Run a program natively, or as a client of `endpoint`; returns the values of each line that it prints, by name.
+    `libraries` is a folder with more libraries."""
+    path = f"{ROOT}/build/guest:{libraries}".rstrip(":")
+    env = {**os.environ, **({"VGPU_ENDPOINT": endpoint, "LD_LIBRARY_PATH": path} if endpoint else {})}
     if endpoint:
         time.sleep(SPARE_WORKER_S)
     result = subprocess.run([BUILT / program], env=env, capture_output=True, text=True, timeout=RUN_TIMEOUT_S)
@@ -75,29 +76,42 @@ def run(program: str, endpoint: str | None = None) -> dict[str, list[float]]:
     return {name: [float(value) for value in values] for name, *values in lines}
 
 
-def bench_kernels(endpoint: str) -> None:
+def bench_program(program: str, endpoint: str) -> None:
+    """Measure the kernels of a program beside its counterpart."""
     ratios = {}
-    print(f"\n{'kernels':<16}{'simulator':>14}{'C loops':>14}{'ratio':>9}{'first launch':>16}{'cached':>14}")
-    for program, yardstick in PAIRS:
-        first = run(program, endpoint)  # with an empty cache: the first launches compile
-        turns = [(run(program, endpoint), run(yardstick)) for _ in range(TURNS)]
-        for name, values in first.items():
-            check_sums(name, values, *(turn[name] for turn in turns[0]))
-            ratios[name] = row(
-                name,
-                statistics.median(simulated[name][0] for simulated, _ in turns),
-                statistics.median(loops[name][0] for _, loops in turns),
-                values[1],
-                statistics.median(simulated[name][1] for simulated, _ in turns),
-            )
-        if program == "rodinia":
-            mean = statistics.geometric_mean(ratios[name] for name in first)
-            print(f"{'geometric mean of these six':<44}{mean:>9.2f}")
+    first = run(program, endpoint)  # with an empty cache: the first launches compile
+    turns = [(run(program, endpoint), run(COUNTERPARTS[program])) for _ in range(TURNS)]
+    for name, values in first.items():
+        check_sums(name, values, *(turn[name] for turn in turns[0]))
+        ratios[name] = row(
+            name,
+            statistics.median(simulated[name][0] for simulated, _ in turns),
+            statistics.median(loops[name][0] for _, loops in turns),
+            values[1],
+            statistics.median(simulated[name][1] for simulated, _ in turns),
+        )
+    if program == "rodinia":
+        print(f"{'geometric mean of these six':<44}{statistics.geometric_mean(ratios.values()):>9.2f}", flush=True)
+    else:
+        copies = ratios["copy_bytes"] / ratios["copy_wide"]
+        print(f"{'copy_bytes against copy_wide':<44}{copies:>9.2f}", flush=True)
+
+
+def bench_sort(endpoint: str) -> None:
+    """Measure Thrust's sort beside the host's, in one program."""
     first = run("sort", endpoint)
     sorts = [run("sort", endpoint) for _ in range(TURNS)]
     medians = {name: [statistics.median(turn[name][i] for turn in sorts) for i in (0, 1)] for name in first}
     row("radix sort", medians["sort"][0], medians["std::sort"][0], first["sort"][1], medians["sort"][1])
-    print(f"{'copy_bytes against copy_wide':<44}{ratios['copy_bytes'] / ratios['copy_wide']:>9.2f}")
+
+
+def cublas() -> Path | None:
+    """cuBLAS of a Python package, or of a toolkit."""
+    folders = [path for folder in sys.path for path in sorted(Path(folder or ".").glob("nvidia/*/lib"))]
+    folders += [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(":") if folder]
+    folders += [path / "lib64" for path in sorted(Path("/usr/local").glob("cuda*"))]
+    found = (path for folder in folders for path in sorted(folder.glob("libcublas.so.1[23]")))
+    return next(found, None)
 
 
 def bench_products(endpoint: str) -> None:
@@ -107,15 +121,16 @@ def bench_products(endpoint: str) -> None:
     except ImportError:
         print("products: left out: no NumPy")
         return
-    for folder in sys.path:  # cuBLAS of a Python package
-        for library in sorted(Path(folder or ".").glob("nvidia/*/lib/libcublas.so.1[23]")):
-            os.environ.setdefault("BENCH_CUBLAS", str(library))
-    first = run("products", endpoint)
+    library = Path(os.environ["BENCH_CUBLAS"]) if "BENCH_CUBLAS" in os.environ else cublas()
+    if library:
+        os.environ["BENCH_CUBLAS"] = str(library)
+    libraries = str(library.parent) if library else ""
+    first = run("products", endpoint, libraries)
     turns: list[dict[str, list[float]]] = []
     numpy_s: list[float] = []
     ones = np.ones((N, N), np.float32)
     for _ in range(TURNS):
-        turns.append(run("products", endpoint))
+        turns.append(run("products", endpoint, libraries))
         for _ in range(3):
             begin = time.perf_counter()
             ones @ ones
@@ -123,6 +138,8 @@ def bench_products(endpoint: str) -> None:
     for name in first:
         simulated, cached = (statistics.median(turn[name][i] for turn in turns) for i in (0, 1))
         row(f"{name} (NumPy)", simulated, statistics.median(numpy_s), first[name][1], cached)
+    if "sgemm" not in first:
+        print(f"sgemm: left out: cuBLAS {'does not load' if library else 'not found'}")
 
 
 def row(name: str, simulated_s: float, loops_s: float, first_s: float, cached_s: float) -> float:
@@ -145,6 +162,7 @@ def main() -> None:
     parser.add_argument("--build", type=Path, metavar="DIR", help="compile the CUDA programs into DIR, and that is all")
     parser.add_argument("--programs", type=Path, metavar="DIR", help="the CUDA programs that --build has compiled")
     parser.add_argument("--processors", type=int, help="how many to use (all)")
+    parser.add_argument("--only", nargs="+", default=CUDA_PROGRAMS, choices=CUDA_PROGRAMS, help="parts (all)")
     options = parser.parse_args()
     if options.build:
         build_cuda(options.build)
@@ -153,10 +171,10 @@ def main() -> None:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.processors])
     build_loops()
     if options.programs:
-        for program in CUDA_PROGRAMS:
+        for program in options.only:
             shutil.copy(options.programs / program, BUILT)
     else:
-        build_cuda(BUILT)
+        build_cuda(BUILT, *options.only)
     cpuinfo = Path("/proc/cpuinfo").read_text()
     model = next(
         (line.split(":", 1)[1].strip() for line in cpuinfo.splitlines() if line.startswith("model name")),
@@ -170,8 +188,13 @@ def main() -> None:
         config = Path(name) / "vgpud.toml"
         config.write_text(f'cache_dir = "{name}/cache"\n[log]\nlevel = "warning"\n')
         with PrivateDaemon("h100", config=config, log=Path(name) / "log") as private:
-            bench_kernels(str(private.endpoint))
-            bench_products(str(private.endpoint))
+            endpoint = str(private.endpoint)
+            print(f"\n{'kernels':<16}{'simulator':>14}{'C loops':>14}{'ratio':>9}{'first launch':>16}{'cached':>14}")
+            for program in options.only:
+                if program in COUNTERPARTS:
+                    bench_program(program, endpoint)
+                else:
+                    {"sort": bench_sort, "products": bench_products}[program](endpoint)
 
 
 if __name__ == "__main__":
