@@ -1,8 +1,8 @@
 #define _GNU_SOURCE
 #include "vgs_copiers.h"
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
-#include <unistd.h>
 
 enum { HELPERS = 3 };
 
@@ -39,9 +39,11 @@ static void *help(void *unused) {
   return unused;
 }
 
-/* Start as many helpers as the processors allow. They block all signals: handling those is up to the program. */
+/* Start helpers, if this process may use enough processors. They block all signals: handling those is up to the
+ * program. */
 static void hire(void) {
-  long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  cpu_set_t set; /* holds 1024; the call fails where there are more */
+  int processors = sched_getaffinity(0, sizeof set, &set) ? CPU_SETSIZE : CPU_COUNT(&set);
   unsigned wanted = processors > 2 * HELPERS ? HELPERS : processors > 2 ? 1 : 0;
   sigset_t all, before;
   sigfillset(&all);

@@ -8,10 +8,10 @@
 #include "vgx_sim_pool.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "vgw_clock.h"
 #include "vgx_sim_count.h"
@@ -184,16 +184,21 @@ static bool spawn(void *(*body)(void *)) {
   return error == 0;
 }
 
+/* How many processors this process may use: a container or taskset may leave it fewer than are online, and threads that
+ * share a processor only delay the end of a launch. */
+static uint32_t processors(void) {
+  cpu_set_t set; /* holds 1024; the call fails where there are more */
+  int count = sched_getaffinity(0, sizeof set, &set) ? (int)THREADS_MAX : CPU_COUNT(&set);
+  return count < (int)THREADS_MAX ? (uint32_t)count : THREADS_MAX;
+}
+
 static void start(void) {
   pthread_condattr_t monotonic;
   pthread_condattr_init(&monotonic);
   pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
   pthread_cond_init(&watch, &monotonic);
   pthread_condattr_destroy(&monotonic);
-  long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-  uint32_t count = configured_threads               ? configured_threads
-                   : cpus > 0 && cpus < THREADS_MAX ? (uint32_t)cpus
-                                                    : THREADS_MAX;
+  uint32_t count = configured_threads ? configured_threads : processors();
   for (uint32_t i = 1; i < count; i++)
     pool_threads += spawn(pool_thread);
   if (!spawn(watchdog_thread))
