@@ -76,7 +76,7 @@ void vgx_sim_races_begin(struct vgx_sim_races *r, const struct vgx_sim_launch *l
   }
   vgx_sim_race_clear_shared(r, (uint32_t)((1ull << r->warp_count) - 1));
   if (r->launch != id && r->shared.traces)
-    vgx_sim_race_traces_forget(r->shared.traces);
+    vgx_sim_race_traces_clear(r->shared.traces);
   r->launch = id;
   r->cta = (uint32_t)cta;
   r->warp_count = (threads + 31) / 32 < WARPS ? (threads + 31) / 32 : WARPS;

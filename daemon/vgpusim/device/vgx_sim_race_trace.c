@@ -39,7 +39,7 @@ void vgx_sim_race_traces_destroy(struct vgx_sim_race_traces *traces) {
     munmap(traces, sizeof *traces);
 }
 
-void vgx_sim_race_traces_forget(struct vgx_sim_race_traces *traces) {
+void vgx_sim_race_traces_clear(struct vgx_sim_race_traces *traces) {
   traces->phase = VGX_SIM_TRACE_NONE;
   traces->count = traces->departures = 0;
 }

@@ -17,7 +17,7 @@ enum vgx_sim_race_phase {
 struct vgx_sim_race_traces *vgx_sim_race_traces_create(void);
 void vgx_sim_race_traces_destroy(struct vgx_sim_race_traces *traces);
 /* Forget all traces: sites may be others'. */
-void vgx_sim_race_traces_forget(struct vgx_sim_race_traces *traces);
+void vgx_sim_race_traces_clear(struct vgx_sim_race_traces *traces);
 /* All of the CTA's warps have met at a barrier, or a CTA begins. */
 void vgx_sim_race_traces_advance(struct vgx_sim_race_traces *traces);
 
