@@ -481,24 +481,38 @@ static void report_barrier(struct vgx_sim_watch *watch, const struct vgx_sim_thr
   vgx_sim_report_end(&r, watch->log);
 }
 
+static bool is_of_block(const struct vgx_sim_sync_point *point) {
+  return point->sync == VGX_SIM_SYNC_WAIT || point->sync == VGX_SIM_SYNC_ARRIVE;
+}
+
+/* What synccheck finds wrong with a barrier; NULL: nothing. */
+static const char *fault_of_barrier(const struct vgx_sim_sync_point *point) {
+  if (is_of_block(point) && point->others)
+    return "divergent threads in warp";
+  if (is_of_block(point) && point->expected % 32)
+    return "invalid arguments";
+  if (point->sync == VGX_SIM_SYNC_WARP && (point->mask & ~point->expected))
+    return "a thread that is not in the mask";
+  if (point->sync == VGX_SIM_SYNC_WARP && (point->expected & point->others))
+    return "divergent threads in warp";
+  return NULL;
+}
+
+/* The lock is taken only for what threads share, reports and the state of races: kernels may pass barriers as often as
+ * they access memory. */
 static void watch_sync(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
                        const struct vgx_sim_sync_point *point) {
+  const char *fault = watch->tools & VGX_SIM_SYNCCHECK ? fault_of_barrier(point) : NULL;
+  bool races = watch->tools & VGX_SIM_RACECHECK;
+  if (!fault && !races)
+    return;
   lock_state(watch);
-  struct vgx_sim_cta_watch *cta = cta_of(watch, thread);
-  bool block = point->sync == VGX_SIM_SYNC_WAIT || point->sync == VGX_SIM_SYNC_ARRIVE;
-  if (watch->tools & VGX_SIM_SYNCCHECK) {
-    if (block && point->others)
-      report_barrier(watch, thread, "divergent threads in warp", point);
-    else if (block && point->expected % 32)
-      report_barrier(watch, thread, "invalid arguments", point);
-    else if (point->sync == VGX_SIM_SYNC_WARP && (point->mask & ~point->expected))
-      report_barrier(watch, thread, "a thread that is not in the mask", point);
-    else if (point->sync == VGX_SIM_SYNC_WARP && (point->expected & point->others))
-      report_barrier(watch, thread, "divergent threads in warp", point);
-  }
+  struct vgx_sim_cta_watch *cta = races ? cta_of(watch, thread) : NULL;
+  if (fault)
+    report_barrier(watch, thread, fault, point);
   if (cta && cta->races) {
     struct vgx_sim_sync_point named = *point;
-    if (block && point->sync == VGX_SIM_SYNC_WAIT)
+    if (point->sync == VGX_SIM_SYNC_WAIT)
       cta->waits_at[thread->warp % 32] = point->number;
     if (point->sync == VGX_SIM_SYNC_RESUME)
       named.number = cta->waits_at[thread->warp % 32];
