@@ -62,12 +62,16 @@ def _integer_to_integer(e: Emitter, ins: ir.Instruction, form: Form, value: str,
 def _integer_to_float(e: Emitter, ins: ir.Instruction, form: Form, value: str, source: str, to: str) -> str:
     nbits, name = ir.TYPE_NBITS[source], "sitofp" if source[0] == "s" else "uitofp"
     mode = ins.one_of("rz", "rm", "rp")
-    if mode and to == "f16":  # through f32 in the same direction: rounding twice equals rounding once
+    if mode and to in ("f16", "bf16"):  # through f32 in the same direction: rounding twice equals rounding once
         if nbits > 32:
             single = _wide_integer_directed(e, form, value, source, "f32", mode)
         else:
             exact = e.v(f"{name} {form.int(nbits)} {value} to {form.of('double')}")
             single = narrow(e, form, exact, None, "f64", "f32", mode)
+        if to == "bf16":
+            if ins.has("sat"):
+                raise e.unsupported("saturation to this type")
+            return _directed_bf16(e, form, e.to_fp(form, single, "f32"), mode)
         bits = narrow(e, form, e.to_fp(form, single, "f32"), None, "f32", "f16", mode)
         if not ins.has("sat"):
             return bits
@@ -77,8 +81,6 @@ def _integer_to_float(e: Emitter, ins: ir.Instruction, form: Form, value: str, s
     if mode and to == "f32":
         exact = e.v(f"{name} {form.int(nbits)} {value} to {form.of('double')}")
         return narrow(e, form, exact, None, "f64", "f32", mode)
-    if mode and to != "f64":
-        raise e.unsupported("directed rounding to this type")
     element = "float" if to == "bf16" else FP_NAMES[to]
     if to == "f16" and nbits > 16:  # through double, exact up to 53 bits; longer integers overflow f16 anyway
         exact = e.v(f"{name} {form.int(nbits)} {value} to {form.of('double')}")
@@ -153,8 +155,12 @@ def _float_to_float(e: Emitter, ins: ir.Instruction, form: Form, value: str, sou
         x = saturate(e, form, x, element)
     if to == source:
         return result_bits(e, form, x, to, ftz)
-    if to == "bf16" and mode == "rz" and source == "f32":
-        return _truncate_bf16(e, form, x)
+    if to == "bf16" and mode and source in ("f16", "f32", "f64"):
+        if element == "half":
+            x = e.v(f"fpext {form.of('half')} {x} to {form.of('float')}")
+        elif element == "double":  # through f32 in the same direction: rounding twice equals rounding once
+            x = e.to_fp(form, narrow(e, form, x, None, "f64", "f32", mode), "f32")
+        return _directed_bf16(e, form, x, mode)
     if mode and (element, target) in (("double", "float"), ("float", "half")) and to != "bf16":
         bits = narrow(e, form, x, None, source if source != "bf16" else "f32", to, mode)
         if source == "f64":
@@ -181,9 +187,17 @@ def double_to_half(e: Emitter, form: Form, x: str) -> str:
     return e.from_fp(form, e.v(f"fptrunc {form.of('float')} {odd} to {form.of('half')}"), "f16")
 
 
-def _truncate_bf16(e: Emitter, form: Form, x: str) -> str:
+def _directed_bf16(e: Emitter, form: Form, x: str, mode: str) -> str:
+    """Round to the upper half of an f32: down in magnitude, or up by one where the direction leads away from 0."""
     word = form.int(32)
-    high = e.v(f"lshr {word} {e.from_fp(form, x, 'f32')}, {form.const(16, 32)}")
+    bits = e.from_fp(form, x, "f32")
+    high = e.v(f"lshr {word} {bits}, {form.const(16, 32)}")
+    if mode != "rz":
+        rest = e.v(f"and {word} {bits}, {form.const(0xFFFF, 32)}")
+        inexact = e.v(f"icmp ne {word} {rest}, {form.const(0, 32)}")
+        away = e.v(f"icmp {'slt' if mode == 'rm' else 'sge'} {word} {bits}, {form.const(0, 32)}")
+        up = e.v(f"zext {form.int(1)} {e.v(f'and {form.int(1)} {inexact}, {away}')} to {word}")
+        high = e.v(f"add {word} {high}, {up}")
     nan = e.v(f"fcmp uno {form.of('float')} {x}, {x}")
     high = e.v(f"select {form.int(1)} {nan}, {word} {form.const(0x7FFF, 32)}, {word} {high}")
     return e.resize(form, high, 32, 16)
@@ -223,7 +237,7 @@ def _pack_floats(e: Emitter, ins: ir.Instruction, to: str) -> None:
                 bits = e.from_fp(form, e.v(f"fptrunc {form.of('float')} {x} to {form.of('half')}"), "f16")
             halves.append(e.resize(form, made_bits(e, form, bits, "f16"), 16, 32))
         elif ins.has("rz"):
-            halves.append(e.resize(form, _truncate_bf16(e, form, x), 16, 32))
+            halves.append(e.resize(form, _directed_bf16(e, form, x, "rz"), 16, 32))
         else:
             halves.append(e.resize(form, round_bf16(e, form, x), 16, 32))
     high = e.v(f"shl {form.int(32)} {halves[0]}, {form.const(16, 32)}")

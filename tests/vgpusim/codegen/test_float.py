@@ -269,6 +269,29 @@ def test_bf16() -> None:
     assert np.array_equal(result, bf16(a).astype("u4") << 16 | bf16(b))
 
 
+def directed_bf16(values: Array, mode: str) -> Array:
+    """Exact values rounded in a direction: the bits of positive bf16 are in the order of their values."""
+    exact = values.astype("f8")
+    table = widen(np.arange(0x7F81)).astype("f8")
+    bits = np.searchsorted(table, np.abs(exact), "right") - 1
+    bits = np.minimum(bits, 0x7F80)
+    away = {"rz": False, "rm": exact < 0, "rp": exact > 0}[mode]
+    bits += (table[bits] != np.abs(exact)) & away
+    return np.where(np.isnan(exact), 0x7FFF, bits | np.signbit(exact).astype(int) << 15).astype("u2")
+
+
+@pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
+@pytest.mark.parametrize("source", ["f16", "f32", "f64", "s32", "u32", "s16"])
+def test_directed_to_bf16(source: str, mode: str) -> None:
+    """numba's bindings of CUDA's bf16 and fp8 headers use them (cvt.rm.bf16.f32)."""
+    if source[0] == "f":
+        a = floats(DTYPE[source], span=10 if source == "f16" else 45)
+    else:
+        a = integers({"s32": "i4", "u32": "u4", "s16": "i2"}[source])
+    (result,) = apply(f"cvt.{mode}.bf16.{source} %d0, %a0;", [a], "u2")
+    assert np.array_equal(result, directed_bf16(a, mode))
+
+
 def test_f16x2() -> None:
     a, b = floats("f2", 154, seed=1), floats("f2", 154, seed=2)
     x, y = a.view("u4"), b.view("u4")
