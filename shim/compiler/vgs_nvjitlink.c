@@ -1,7 +1,7 @@
 /* A libnvJitLink.so in front of NVIDIA's, for programs on simulated devices: the linked result is PTX, which the driver
  * loads in place of machine code. NVIDIA's linker makes one PTX text of LTO-IR; PTX inputs are left as they are, and
- * linked when the module is loaded. Machine code is refused by name. What NVIDIA's linker says of PTX is the program's
- * answer, where it knows the architecture. */
+ * linked when the module is loaded. Machine code is refused by name, but for libcudadevrt.a. What NVIDIA's linker says
+ * of PTX is the program's answer, where it knows the architecture. */
 #define _GNU_SOURCE /* memmem */
 #include "vgs_arch.h"
 #include "vgs_linked.h"
@@ -180,10 +180,18 @@ static bool is_ptx(const void *data, size_t nbytes) {
          memcmp(data, "\x50\xed\x55\xba", 4) != 0;
 }
 
+/* libcudadevrt.a, whose functions the simulator has itself. */
+static bool is_device_runtime(const char *data, size_t nbytes, const char *name) {
+  static const char archive[] = "!<arch>\n";
+  return name && strstr(name, "cudadevrt") && nbytes >= sizeof archive && !memcmp(data, archive, sizeof archive - 1);
+}
+
 EXPORTED(nvJitLinkAddData, (nvJitLinkHandle link, int type, const void *data, size_t nbytes, const char *name)) {
   __typeof__(&nvJitLinkAddData) real = REAL(nvJitLinkAddData);
   if (!link || link->image || !data || nbytes < 4)
     return NVJITLINK_ERROR_INVALID_INPUT;
+  if (!link->wants_ptx && is_device_runtime(data, nbytes, name))
+    return link->judges && real ? real(link->real, type, data, nbytes, name) : NVJITLINK_SUCCESS;
   if (!link->wants_ptx && (type == INPUT_PTX || (type == INPUT_ANY && is_ptx(data, nbytes)))) {
     nvJitLinkResult result = link->judges && real ? real(link->real, type, data, nbytes, name) : NVJITLINK_SUCCESS;
     return result || append(link, data, nbytes) ? result : NVJITLINK_ERROR_INTERNAL;

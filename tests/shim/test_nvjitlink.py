@@ -21,7 +21,7 @@ import ctypes, sys
 nvrtc, linker = ctypes.CDLL("libnvrtc.so.13"), ctypes.CDLL("libnvJitLink.so.13")
 KERNEL = b'extern "C" __device__ float f(float); extern "C" __global__ void k(float *x) { *x = f(*x); }'
 CALLEE = b'extern "C" __device__ float f(float x) { return 2 * x + 1; }'
-TYPES = {"PTX": 2, "LTOIR": 3, "CUBIN": 1, "ANY": 10}
+TYPES = {"PTX": 2, "LTOIR": 3, "CUBIN": 1, "CUDADEVRT": 6, "ANY": 10}
 def texts(*options):
     return (ctypes.c_char_p * len(options))(*options)
 def compiled(source, what):
@@ -41,9 +41,12 @@ made, nbytes = ctypes.c_void_p(), ctypes.c_size_t()
 print("create", call("Create", ctypes.byref(made), len(options), texts(*options)))
 for kind, source in zip(inputs, (KERNEL, CALLEE)):
     data = compiled(source, kind) if kind in ("PTX", "LTOIR", "ANY") else b"\x7fELF" + bytes(60)
+    if kind == "CUDADEVRT":
+        data = b"!<arch>\n" + bytes(60)
     if kind == "BAD":
         data = compiled(CALLEE, "PTX").replace(b"ret;", b"bogus;")
-    print("add", call("AddData", made, TYPES.get(kind, 2), data, ctypes.c_size_t(len(data)), b"part"))
+    name = b"/cuda/lib64/libcudadevrt.a" if kind == "CUDADEVRT" else b"part"
+    print("add", call("AddData", made, TYPES.get(kind, 2), data, ctypes.c_size_t(len(data)), name))
 print("complete", call("Complete", made))
 call("GetErrorLogSize", made, ctypes.byref(nbytes))
 log = ctypes.create_string_buffer(nbytes.value + 1)
@@ -86,6 +89,14 @@ def test_what_is_linked_is_ptx_that_a_module_is_made_of(
     loaded = image.load((tmp_path / "linked").read_bytes(), (13, 0))
     assert len(loaded.texts) == count
     assert sum(".entry k" in text for text in loaded.texts) == 1
+
+
+@pytest.mark.parametrize("options", ["-arch=sm_90 -lto", "-arch=sm_130"])
+def test_the_device_runtime_is_the_simulators_own(tmp_path: Path, options: str) -> None:
+    """numba links libcudadevrt.a, machine code in an archive, where a kernel has a barrier of the grid."""
+    said = link(tmp_path / "linked", options, "LTOIR" if "lto" in options else "PTX", "CUDADEVRT")
+    assert said == ["create 0", "add 0", "add 0", "complete 0", "log ", "size 0", "destroy 0"]
+    assert len(image.load((tmp_path / "linked").read_bytes(), (13, 0)).texts) == 1
 
 
 @pytest.mark.parametrize(("options", "kind"), [("-lto", "LTOIR"), ("", "PTX"), ("-lto", "PTX")])

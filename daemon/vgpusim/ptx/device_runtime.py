@@ -1,4 +1,5 @@
-"""The device runtime: what a kernel's launches of kernels call, in place of libcudadevrt's functions of these names.
+"""The device runtime: what a kernel's launches of kernels and barriers of grids call, in place of libcudadevrt's
+functions of these names.
 
 NVIDIA's library is written for a card's own queues. Each function here asks the driver (services->device_runtime, by
 the builtin vgpu_device_runtime): a question's number, then up to five 64-bit values. The answer is one 64-bit value;
@@ -47,6 +48,24 @@ _NONE = "st.param.b32 [result], 0;"
 _STORED = f"setp.ne.b32 %p, %e, 0; @%p bra $failed; st.b32 [%d0], %v;\n$failed: {_RESULT}"
 _MADE = f"{_ask(_OBJECT)}\nst.b64 [%d0], %a0; {_NONE}"
 
+# A barrier of the grid, as CUDA inlines it (cooperative_groups/details/helpers.h): the last bit of the word after
+# the first of the workspace changes when the last block has come. The handle of the grid is its workspace's address.
+_SYNCHRONIZE = """setp.eq.b64 %p, %d0, 0; @%p bra $failed;
+bar.sync 0;
+mov.u32 %r2, %tid.x; mov.u32 %r3, %tid.y; or.b32 %r2, %r2, %r3; mov.u32 %r3, %tid.z; or.b32 %r2, %r2, %r3;
+setp.ne.u32 %p, %r2, 0; @%p bra $reached;
+mov.u32 %r2, %nctaid.x; mov.u32 %r3, %nctaid.y; mul.lo.u32 %r2, %r2, %r3; mov.u32 %r3, %nctaid.z;
+mul.lo.u32 %r2, %r2, %r3; sub.u32 %r2, 0x80000001, %r2;
+mov.u32 %r3, %ctaid.x; mov.u32 %r4, %ctaid.y; or.b32 %r3, %r3, %r4; mov.u32 %r4, %ctaid.z; or.b32 %r3, %r3, %r4;
+setp.eq.u32 %p, %r3, 0; selp.b32 %r2, %r2, 1, %p;
+membar.gl;
+atom.add.u32 %r3, [%d0+4], %r2;
+$spin: ld.volatile.u32 %r4, [%d0+4]; xor.b32 %r4, %r4, %r3; setp.ge.s32 %p, %r4, 0; @%p bra $spin;
+membar.gl;
+$reached: bar.sync 0;
+st.param.b32 [result], 0; ret;
+$failed: st.param.b32 [result], 1;"""
+
 _FUNCTIONS = {
     "__cudaCDP2GetParameterBufferV2": (
         "b64",
@@ -83,6 +102,13 @@ _FUNCTIONS = {
         "ld.param.b64 %a0, [answer]; }\nst.b64 [%d0], %a0; setp.eq.b64 %p, %a0, 0;\n"
         f"selp.b32 %e, {_OUT_OF_MEMORY}, 0, %p; {_RESULT}",
     ),
+    "cudaCGGetIntrinsicHandle": (  # of the grid (1); others are not of one device
+        "b64",
+        "b32",
+        "mov.b32 %r1, %envreg2; mov.b32 %r2, %envreg1; mov.b64 %a0, {%r1, %r2}; setp.eq.u32 %p, %r0, 1;\n"
+        "selp.b64 %a0, %a0, 0, %p; st.param.b64 [result], %a0;",
+    ),
+    "cudaCGSynchronize": ("b32", "b64 b32", _SYNCHRONIZE),
     "__cudaCDP2Free": ("b32", "b64", "{ .param .b64 q0; st.param.b64 [q0], %d0; call.uni free, (q0); }\n" + _NONE),
 }
 

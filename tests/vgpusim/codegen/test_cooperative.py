@@ -84,3 +84,39 @@ def test_a_barrier_whose_number_each_thread_loads() -> None:
     assert np.array_equal(out, np.arange(128) ^ 64)
     numbers[70] = 4
     assert run(BARRIER, "meet", 1, 128, [numbers, out]).failed[0][0] == 719
+
+
+OF_LIBRARY = """
+.version 8.0
+.target sm_75
+.address_size 64
+.extern .func (.param .b64 r) cudaCGGetIntrinsicHandle(.param .b32 scope);
+.extern .func (.param .b32 r) cudaCGSynchronize(.param .b64 handle, .param .b32 flags);
+.visible .entry turns(.param .u64 out, .param .u32 rounds)
+{
+  .reg .b32 %r<12>; .reg .b64 %d<8>; .reg .pred %p<2>;
+  ld.param.u64 %d0, [out]; ld.param.u32 %r0, [rounds];
+  mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x; mad.lo.u32 %r4, %r1, %r2, %r3;
+  mov.u32 %r5, %nctaid.x; mul.lo.u32 %r5, %r5, %r2; sub.u32 %r6, %r5, %r4; sub.u32 %r6, %r6, 1;
+  mul.wide.u32 %d1, %r4, 4; add.u64 %d1, %d0, %d1; mul.wide.u32 %d2, %r6, 4; add.u64 %d2, %d0, %d2;
+  { .param .b32 s; st.param.b32 [s], 1; .param .b64 h; call.uni (h), cudaCGGetIntrinsicHandle, (s);
+    ld.param.b64 %d3, [h]; }
+again:
+  ld.volatile.global.u32 %r7, [%d2]; add.u32 %r7, %r7, 1;
+  { .param .b64 h; st.param.b64 [h], %d3; .param .b32 f; st.param.b32 [f], 0; .param .b32 e;
+    call.uni (e), cudaCGSynchronize, (h, f); ld.param.b32 %r8, [e]; }
+  st.global.u32 [%d1], %r7;
+  { .param .b64 h; st.param.b64 [h], %d3; .param .b32 f; st.param.b32 [f], 0; .param .b32 e;
+    call.uni (e), cudaCGSynchronize, (h, f); ld.param.b32 %r9, [e]; add.u32 %r8, %r8, %r9; }
+  sub.u32 %r0, %r0, 1; setp.ne.u32 %p0, %r0, 0; @%p0 bra again;
+  setp.ne.u32 %p1, %r8, 0; @%p1 st.global.u32 [%d1], -1; // an error of the barriers
+  ret;
+}
+"""
+
+
+def test_grid_barriers_of_libcudadevrt() -> None:
+    """numba's grid groups call NVIDIA's library, where CUDA's headers have the barrier inline."""
+    out, rounds = np.arange(7 * 40, dtype=np.uint32), 6
+    run(OF_LIBRARY, "turns", 7, 40, [out, rounds], cooperative=True)
+    assert np.array_equal(out, np.arange(7 * 40) + rounds)
