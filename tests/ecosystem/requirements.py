@@ -15,3 +15,9 @@ CUBLAS_WITH_PTX = (
 CUDNN = ("nvidia-cudnn-cu13==9.28.*",)
 NCCL = ("nvidia-nccl-cu13==2.32.*", "nvidia-cuda-runtime==13.*", "numpy")
 NPP = ("nvidia-npp==13.*",)
+NUMBA = (
+    "numba-cuda[cu13]==0.30.*",
+    "numpy<2.5",  # which has row_stack
+    *("pytest", "pytest-timeout", "pytest-benchmark", "filecheck", "ml-dtypes", "cffi", "psutil"),  # of its tests
+)
+TINYGRAD = ("tinygrad==0.13.0", "numpy", "nvidia-cuda-nvrtc==13.0.*", "pytest", "pytest-timeout", "hypothesis")
