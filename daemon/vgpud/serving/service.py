@@ -24,8 +24,9 @@ from vgpud.metrics import Metrics
 from vgpud.services.image_service import ImageService
 from vgpud.services.ipc_service import IpcService
 from vgpud.supervision.child_environment import child_environment
+from vgpud.supervision.launcher_spawner import LauncherSpawner
 from vgpud.supervision.placement import Placement
-from vgpud.supervision.spawner import CommandSpawner, LauncherSpawner, Spawner
+from vgpud.supervision.spawner import CommandSpawner, Spawner
 from vgpud.supervision.supervisor import Supervisor
 from vgpud.supervision.user_namespace import drop_capabilities, make
 from vgpud.tenancy.cache_folder import CacheFolders

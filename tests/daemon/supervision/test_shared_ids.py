@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from vgpud.config import LimitsConfig
 from vgpud.metrics import Metrics
-from vgpud.supervision.spawner import LauncherSpawner
+from vgpud.supervision.launcher_spawner import LauncherSpawner
 from vgpud.supervision.supervisor import Supervisor
 from vgpud.supervision.worker_process import Worker
 
 from tests.daemon.running import PATHS
-from tests.daemon.supervision.test_spawner import LAUNCHER, stopped, until
+from tests.daemon.supervision.test_launcher_spawner import LAUNCHER, stopped, until
 
 OWN_IDS = LAUNCHER.replace('"own_ids": False', '"own_ids": True')
 

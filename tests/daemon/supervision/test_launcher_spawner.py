@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from vgpud.config import LimitsConfig
 from vgpud.metrics import Metrics
-from vgpud.supervision.spawner import LauncherSpawner
+from vgpud.supervision.launcher_spawner import LauncherSpawner
 from vgpud.supervision.supervisor import Supervisor
 
 from tests.daemon.running import PATHS, wait_until
