@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -39,10 +40,12 @@ def command() -> list[str]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("scenario", "spin_us"), [*SCENARIOS, ("exit", "50")])
-def test_no_thread_touches_what_another_may_write(command: list[str], scenario: str, spin_us: str) -> None:
+def test_no_thread_touches_what_another_may_write(
+    command: list[str], scenario: str, spin_us: str, tmp_path: Path
+) -> None:
     done = subprocess.run(
         [*command, scenario, ROUNDS],
-        env={**os.environ, **OPTIONS, "VGPU_SPIN_US": spin_us},
+        env={**os.environ, **OPTIONS, "VGPU_SPIN_US": spin_us, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=500,

@@ -233,7 +233,8 @@ static void *host(void *listener) {
 void vgt_host_start(void) {
   static char url[128];
   struct sockaddr_un address = {.sun_family = AF_UNIX};
-  snprintf(address.sun_path, sizeof address.sun_path, "/tmp/vgt-races-%d.sock", getpid());
+  const char *folder = getenv("TMPDIR"); /* the test's, which removes the socket with it */
+  snprintf(address.sun_path, sizeof address.sun_path, "%s/vgt-races-%d.sock", folder ? folder : "/tmp", getpid());
   snprintf(url, sizeof url, "unix:%s", address.sun_path);
   unlink(address.sun_path);
   int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
