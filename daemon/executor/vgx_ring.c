@@ -27,7 +27,7 @@
 #endif
 
 #define CHECK_MS 100          /* how often a sleeping thread looks whether the session has ended */
-#define PREFETCHED_NBYTES 192 /* of the next record: a launch's */
+#define PREFETCHED_NBYTES 192 /* prefetched bytes of the next record: the size of a launch */
 #define NAP_NS 20000
 /* A ring's thread spins for PATIENCE times spin_us while its client polls a flag of the device (vgs_wait.c). */
 #define PATIENCE 40

@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs/ecosystem.md"
 HEAD = """# The ecosystem's tests
 
-`make test-ecosystem` writes this table: each test that runs frameworks or whole libraries for
-minutes or hours, with the packages from PyPI that it ran, as it ended when it last ran.
+`make test-ecosystem` writes this table. It lists the tests that run frameworks or whole libraries
+for minutes or hours, the packages from PyPI that each test used, and the result of its last run.
 [simulator.md](simulator.md) and [pytorch.md](pytorch.md) say what they run.
 
 | test | packages | ended | seconds | commit | day |

@@ -341,7 +341,7 @@ static void *execute(void *argument) {
   return NULL;
 }
 
-/* Whether a thread that has begun sleeps, as one does that waits for a lock or a condition, or has ended. */
+/* Whether the thread has begun and now sleeps (it waits for a lock or a condition) or has ended. */
 static bool is_asleep(pid_t id) {
   char path[64], state = 0;
   if (!id)

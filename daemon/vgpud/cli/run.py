@@ -210,7 +210,8 @@ def _wait_until(
         descendants.signal(process.pid, number)
         number, deadline = signal.SIGKILL, time.monotonic() + _KILL_AFTER_S
         while descendants.pids(process.pid) and time.monotonic() < deadline:
-            signal.sigtimedwait(awaited, min(0.1, max(0.0, deadline - time.monotonic())))  # not all send SIGCHLD to us
+            # A descendant whose parent still lives sends no SIGCHLD to this process when it ends.
+            signal.sigtimedwait(awaited, min(0.1, max(0.0, deadline - time.monotonic())))
     return int(ExitStatus.TIMEOUT)
 
 

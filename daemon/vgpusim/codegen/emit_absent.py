@@ -14,7 +14,8 @@ from vgpusim.codegen.lane_value import LANES, Value
 from vgpusim.ptx import ir
 
 _OWN = ("shared", "local", "param")
-_CHANGES = ("call", "sust", "sured", "multimem", "tensormap")  # memory, output or launches, whatever their operands are
+# Instructions that change memory, print or launch, whatever their operands are.
+_CHANGES = ("call", "sust", "sured", "multimem", "tensormap")
 
 
 def ask(e: Emitter, message: str, pointer: ir.Operand) -> None:
