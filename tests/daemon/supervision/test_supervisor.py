@@ -141,11 +141,10 @@ async def test_AT13_a_queue_may_last_longer_than_one_worker_may():
 def test_without_spares_a_worker_is_started_on_demand(start):
     running = start(extra="limits.spare_workers = 0\n")
     assert running.status()["workers"] == 0
-    clients = [running.client() for _ in range(4)]
-    for client in clients:
-        client.hello()
-        client.attach()
-        client.close()
+    for _ in range(4):  # one after the other: vgpud closes a connection that sends no hello for five seconds
+        with running.client() as client:
+            client.hello()
+            client.attach()
     wait_until(lambda: running.status()["workers"] == 0)
 
 
