@@ -19,7 +19,7 @@ struct kernel {
 struct container {
   struct container *next;
   const void *handle;
-  const void *library; /* of a module from cuLibraryGetModule: its library, with which it ends */
+  const void *library; /* the library of a module from cuLibraryGetModule, which ends with the library */
   uint64_t image;      /* of such a module: its library's image */
   struct kernel *kernels;
 };

@@ -35,7 +35,7 @@
 enum { NOT_READY = 600, NO_DEVICE = 100, WORDS = PAGE_NBYTES / 8 };
 
 static _Atomic int64_t *card; /* word 0: when it has done all that was submitted */
-static _Atomic int64_t done;  /* likewise, of this process */
+static _Atomic int64_t done;  /* when this process's submissions have been executed */
 
 struct timed_event {
   int64_t done;
