@@ -10,7 +10,8 @@ void vgs_limit_reset(struct vgs_context *context);
 /* Returns INVALID_VALUE or UNSUPPORTED_LIMIT as the device does. */
 CUresult vgs_limit_check(int limit);
 
-/* The current context's limit, if it is known. Else `asked_at` is to be passed with the worker's answer. */
+/* The current context's limit, if it is known. If not: ask the worker, and pass its answer and `asked_at`
+ * to vgs_limit_set. */
 bool vgs_limit_is_known(int limit, size_t *value, uint64_t *asked_at);
 void vgs_limit_set(int limit, size_t value, uint64_t asked_at);
 

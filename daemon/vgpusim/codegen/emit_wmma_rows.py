@@ -53,7 +53,7 @@ class _Lines:
 
 
 def _neighbours(lines: _Lines, low: Sequence[Position], high: Sequence[Position]) -> str | None:
-    """Four lanes have eight neighbours of one line, two each."""
+    """Load eight consecutive elements of a line at once, if four lanes have two of them each; else None."""
     starts = low[::_QUAD]
     wanted = [(line, column + 2 * t) for line, column in starts for t in range(_QUAD)]
     if list(low) != wanted or list(high) != [(line, column + 1) for line, column in wanted]:

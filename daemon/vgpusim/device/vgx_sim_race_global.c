@@ -94,7 +94,7 @@ static bool is_past(const struct vgx_sim_race_access *a, vgx_sim_note n) {
   return vgx_sim_epoch_of(n) < a->races->first_of_launch;
 }
 
-/* The note of one word that a line's note is about. */
+/* The note of one word, from the note of the line to which the word belongs. */
 static vgx_sim_note of_word(vgx_sim_note n, uint32_t word) {
   uint32_t nbytes = vgx_sim_race_site_nbytes(n), shift = 31 - (uint32_t)__builtin_clz(nbytes ? nbytes : 4);
   return vgx_sim_with_lane(n, vgx_sim_lane_of(n) + (4 * word >> shift));

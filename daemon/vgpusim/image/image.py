@@ -16,7 +16,8 @@ from .fatbin import Entry, Target
 LINKED_SECTION = ".vgpu.ptx"
 """Where link.link() puts its texts, each ended by a NUL."""
 
-# CuPy's own reductions are machine code: with CUPY_COMPILE_WITH_PTX alone, the results of sums are never written.
+# CuPy brings machine code for its reductions, which the simulator cannot run: without the empty CUPY_ACCELERATORS,
+# CuPy would still use it with CUPY_COMPILE_WITH_PTX=1, and the results of sums would never be written.
 REMEDY = (
     "rebuild with -gencode arch=compute_75,code=compute_75; "
     "for CuPy set CUPY_COMPILE_WITH_PTX=1 and CUPY_ACCELERATORS= (empty); "

@@ -38,7 +38,7 @@ OF_A_MACHINE = {"vm exec"}  # needs root before it connects
 
 @pytest.fixture(autouse=True)
 def _environment() -> Iterator[None]:
-    """A command of its own process may change the environment."""
+    """Restore the environment: commands run in this process here, and some change it."""
     before = dict(os.environ)
     yield
     os.environ.clear()

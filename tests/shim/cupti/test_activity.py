@@ -135,7 +135,7 @@ def test_graph_as_a_whole(h100_run: Run) -> None:
 
 @pytest.mark.parametrize("major", [12, 13])
 def test_events(h100_run: Run, major: int) -> None:
-    """A wait names the record of its event, whose device time is after the end of the kernel before the event."""
+    """A wait's record names the record of its event; the event's device time lies between the kernels around it."""
     rows = profile(h100_run, "events", major)
     first, second = recorded = of(rows, "CudaEvent")  # the captured event has no record
     calls = {row["correlationId"]: row["cbid"] for row in of(rows, "API")}
