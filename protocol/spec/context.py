@@ -247,7 +247,6 @@ fn(
     need=INIT,
     ordered_by_all=True,
     client_before="vgs_event_record_begin(hEvent_object, NULL, 0)",
-    simulator=False,
     doc="Mark the point that all streams of a context have reached.",
 )
 fn(
@@ -256,7 +255,6 @@ fn(
     WAITING,
     need=INIT,
     ordered_by_all=True,
-    simulator=False,
     doc="Make all streams of a context wait for an event.",
 )
 fn(

@@ -1,4 +1,4 @@
-"""Green contexts: a device's multiprocessors divided between contexts. The simulator has none.
+"""Green contexts: a device's multiprocessors divided between contexts.
 
 A resource also has data that only the driver understands, so the worker accepts only resources that it has returned
 before."""
@@ -48,7 +48,6 @@ fn(
 host_only(
     "cuDeviceGetDevResource",
     [val("device", DEVICE), ptr("resource", f"{RESOURCE} *"), val("type", I32)],
-    simulator=False,
     doc="For vgpuDeviceResource; the client knows the numbers without asking.",
 )
 fn(
@@ -78,7 +77,6 @@ fn(
     given=["groups", "nbGroups", "input", "remaining", "useFlags", "minCount"],
     worker_after="result = vgx_resources_add_split(s, groups, nbGroups < req->nbGroups ? nbGroups : req->nbGroups, "
     "&remaining)",
-    simulator=False,
     doc="Divide multiprocessors into groups, and what is left.",
 )
 fn(
@@ -99,7 +97,6 @@ fn(
     checks=["vgs_resources_resolve(resources, nbResources, &real)"],
     worker="vgx_resources_are_known(s, resources, req->nbResources) ? "
     f"s->backend->cuDevResourceGenerateDesc(&phDesc, resources, req->nbResources) : {INVALID_VALUE}",
-    simulator=False,
     doc="What a green context is to be made of.",
 )
 fn(
@@ -107,7 +104,6 @@ fn(
     [out_handle("phCtx", GREEN, device="dev"), handle("desc", RESOURCE_DESC), val("dev", DEVICE), val("flags", U32)],
     WAITING,
     need=INIT,
-    simulator=False,
     doc="A context that has some of a device's multiprocessors.",
 )
 fn(
@@ -116,7 +112,6 @@ fn(
     WAITING,
     need=INIT,
     blocks=True,
-    simulator=False,
     doc="Destroy a green context and its streams.",
 )
 fn(
@@ -134,7 +129,6 @@ fn(
     WAITING,
     need=INIT,
     answers={"hCtx_object->context": "(*pContext = hCtx_object->context, CUDA_SUCCESS)"},  # the same at each call
-    simulator=False,
     doc="A green context as one that can be current.",
 )
 fn(
@@ -143,7 +137,6 @@ fn(
     WAITING,
     need=INIT,
     worker_after="result = vgx_resources_add(s, &resource, 1)",
-    simulator=False,
     doc="The multiprocessors that a green context has.",
 )
 for verb, doc in (("Record", "Mark the point that its streams have reached."), ("Wait", "Have its streams wait.")):
@@ -154,7 +147,6 @@ for verb, doc in (("Record", "Mark the point that its streams have reached."), (
         need=INIT,
         ordered_by_all=True,
         client_before="vgs_event_record_begin(hEvent_object, NULL, 0)" if verb == "Record" else "",
-        simulator=False,
         doc=doc,
     )
 fn(
@@ -166,7 +158,6 @@ fn(
         val("priority", I32, sent="vgs_stream_priority(priority)"),
     ],
     WAITING,
-    simulator=False,
     doc="A stream of a green context.",
 )
 fn(
@@ -174,6 +165,5 @@ fn(
     [handle("greenCtx", GREEN), out("greenCtxId", ULL)],
     WAITING,
     need=INIT,
-    simulator=False,
     doc="Number of a green context.",
 )

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RESOURCE_SM = 1, RESOURCE_WORKQUEUE = 10000, PARTITION_BEFORE_HOPPER = 2, PARTITION = 8 };
+enum { RESOURCE_SM = 1, RESOURCE_WORKQUEUE = 10000 };
 
 /* Stored in the driver's own part of a resource: the device that it belongs to. */
 struct mark {
@@ -25,11 +25,12 @@ static CUresult describe(CUdevice ordinal, CUdevResource *resource, int type) {
   if (!resource || type != RESOURCE_SM)
     return CUDA_ERROR_INVALID_VALUE;
   /* Values by architecture, from the manual of green contexts. */
-  unsigned least =
-      device->attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] >= 9 ? PARTITION : PARTITION_BEFORE_HOPPER;
+  int major = device->attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR];
+  unsigned unit = major >= 9 ? 8 : major >= 7 ? 2 : 1;
   *resource = (CUdevResource){.type = type};
   resource->sm.smCount = (unsigned)device->attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
-  resource->sm.minSmPartitionSize = resource->sm.smCoscheduledAlignment = least;
+  resource->sm.smCoscheduledAlignment = unit;
+  resource->sm.minSmPartitionSize = major == 8 ? 4 : unit;
   memcpy(mark.text, WHOLE, sizeof WHOLE);
   memcpy(resource->pad, &mark, sizeof mark);
   return CUDA_SUCCESS;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "vgx_sim_capture.h"
+#include "vgx_sim_green.h"
 #include "vgx_sim_heap.h"
 #include "vgx_sim_marker.h"
 #include "vgx_sim_mempool.h"
@@ -72,6 +73,7 @@ static void start_context(CUcontext ctx, struct vgx_sim_device *device, unsigned
   memcpy(ctx->limits, device->properties.limits, sizeof ctx->limits);
   vgx_sim_stream_init(&ctx->legacy, ctx, CU_STREAM_DEFAULT, 0);
   vgx_sim_stream_init(&ctx->per_thread, ctx, CU_STREAM_DEFAULT, 0);
+  vgx_sim_stream_init(&ctx->hub, ctx, CU_STREAM_NON_BLOCKING, 0);
 }
 
 /* Add a context on `device`, or revive `revived`. OUT_OF_MEMORY: of the device or of the host. */
@@ -126,6 +128,10 @@ static bool end_context(CUcontext ctx) {
   if (ctx->copied)
     vgx_sim_marker_unref_locked(ctx->copied);
   ctx->copied = NULL;
+  if (ctx->held)
+    vgx_sim_marker_unref_locked(ctx->held);
+  ctx->held = NULL;
+  vgx_sim_green_end_locked(ctx);
   struct vgx_sim_heap *heap = ctx->heap;
   ctx->heap = NULL;
   vgx_sim_unlock();
@@ -232,11 +238,11 @@ CUresult vgx_sim_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice de
 }
 
 CUresult vgx_sim_cuCtxDestroy_v2(CUcontext ctx) {
-  if (!ctx || ctx->primary)
+  if (!ctx || ctx->primary || ctx->green)
     return CUDA_ERROR_INVALID_CONTEXT;
   if (!end_context(ctx))
     return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  if (vgx_sim_current() == ctx)
+  if (vgx_sim_current_name() == ctx)
     vgx_sim_set_current(NULL);
   return CUDA_SUCCESS;
 }
@@ -249,7 +255,7 @@ CUresult vgx_sim_cuCtxSetCurrent(CUcontext ctx) {
 CUresult vgx_sim_cuCtxGetCurrent(CUcontext *pctx) {
   if (!pctx)
     return CUDA_ERROR_INVALID_VALUE;
-  *pctx = vgx_sim_current();
+  *pctx = vgx_sim_current_name();
   return CUDA_SUCCESS;
 }
 

@@ -58,6 +58,8 @@ enum vgx_sim_magic {
   VGX_SIM_ARRAY = 0x41525259,
   VGX_SIM_MIPMAP = 0x4d49504d,
   VGX_SIM_TEXTURE = 0x54455854,
+  VGX_SIM_GREEN = 0x4752454e,
+  VGX_SIM_RESOURCE_DESC = 0x44455343,
 };
 
 struct CUmemPoolHandle_st {
@@ -120,8 +122,11 @@ struct vgx_sim_op {
   CUresult (*run)(struct vgx_sim_op *); /* no lock held; NULL: nothing to do */
   void (*destroy)(struct vgx_sim_op *); /* frees the operation after it has run or was cancelled; no lock held; NULL:
                                            the submitter owns it */
-  /* Starts after `wait` and `after`, completes `record`; owns a reference to each. The queue sets `after`. */
-  struct vgx_sim_marker *wait, *after, *record;
+  /* Starts after `wait`, `after` and `hold`, completes `record`; owns a reference to each. The queue sets `after` and
+   * `hold`. */
+  struct vgx_sim_marker *wait, *after, *hold, *record;
+  CUgreenCtx green; /* whose multiprocessors it uses; NULL: all. The queue sets it */
+  bool gathers;     /* starts after all that was submitted to its context before, or to its green context */
   /* For a profiler (vgx_sim_activity.h): describe the operation; NULL: it is not measured. */
   void (*describe)(const struct vgx_sim_op *, struct vgw_activity *, const char **name);
   uint64_t correlation; /* of the call that submitted it; 0: it is not measured */
@@ -137,6 +142,7 @@ struct CUstream_st {
   int32_t priority, policy;
   char window[32]; /* attributes, as the program gives them (vgx_sim_stream_attribute.c) */
   CUcontext ctx;
+  CUgreenCtx green; /* NULL: none */
   struct vgx_sim_op *head, *tail;
   bool busy; /* an operation of this stream is running */
   uint64_t busy_ticket;
@@ -164,6 +170,7 @@ struct vgx_sim_launch_form {
   bool cooperative;
   uint32_t cluster[3]; /* the dimensions that the launch asks for; zeros: none */
   struct vgx_sim_followed followed;
+  CUgreenCtx green; /* of the stream; NULL: none */
 };
 
 /* What kernels printed, oldest first (vgx_sim_output.c). */
@@ -183,6 +190,10 @@ struct CUctx_st {
   CUresult sticky;  /* 700-719: every later call answers it */
   uint64_t limits[VGX_SIM_LIMITS_MAX];
   struct CUstream_st legacy, per_thread;
+  CUgreenCtx green;              /* this struct is only a name for it; NULL: a context */
+  CUgreenCtx greens;             /* those that have it as their primary context */
+  struct CUstream_st hub;        /* gathers its streams for an event, and waits for events in their place */
+  struct vgx_sim_marker *held;   /* what its later work starts after; NULL: nothing */
   struct vgx_sim_marker *copied; /* the last synchronous copy that was queued: non-blocking streams start after it */
   struct CUstream_st *streams;
   struct CUevent_st *events;

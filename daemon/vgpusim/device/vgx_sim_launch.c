@@ -12,6 +12,7 @@
 #include "vgx_sim_cluster.h"
 #include "vgx_sim_count.h"
 #include "vgx_sim_function.h"
+#include "vgx_sim_green.h"
 #include "vgx_sim_kernel.h"
 #include "vgx_sim_pool.h"
 #include "vgx_sim_queue.h"
@@ -124,13 +125,13 @@ static CUresult copy_params(CUfunction f, void **kernel_params, void **extra, ui
 
 /* Check that all CTAs of a cooperative launch fit the device at once. */
 static CUresult check_cooperative(CUcontext ctx, CUfunction f, const uint32_t grid[3], const uint32_t block[3],
-                                  uint32_t dynamic_nbytes) {
+                                  uint32_t dynamic_nbytes, const struct CUgreenCtx_st *green) {
   int blocks;
   CUresult result = vgx_sim_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
       &blocks, f, (int)(block[0] * block[1] * block[2]), dynamic_nbytes, 0);
   if (result != CUDA_SUCCESS)
     return result;
-  uint64_t fit = (uint64_t)blocks * (uint64_t)vgx_sim_attribute(ctx->device, VGX_SIM_SM_COUNT, 1);
+  uint64_t fit = (uint64_t)blocks * (uint64_t)vgx_sim_green_count(ctx->device, green);
   return (uint64_t)grid[0] * grid[1] * grid[2] > fit ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
 }
 
@@ -169,11 +170,12 @@ static CUresult lay_out(struct vgx_sim_launch_op *l, bool resident, uint32_t clu
 
 /* How many CTAs of an interleaved kernel a thread may run at once: as many as the device does, as far as there is room
  * for them. */
-static uint64_t count_places(CUcontext ctx, CUfunction f, const struct vgx_sim_job *job) {
+static uint64_t count_places(CUcontext ctx, CUfunction f, const struct vgx_sim_launch_op *op) {
+  const struct vgx_sim_job *job = &op->job;
   const struct vgx_sim_launch *l = &job->launch;
   int64_t threads = (int64_t)l->block[0] * l->block[1] * l->block[2];
   int64_t blocks = vgx_sim_active_blocks(ctx->device, f, threads, l->shared_dynamic_nbytes);
-  uint64_t limits[] = {(uint64_t)blocks * (uint64_t)vgx_sim_attribute(ctx->device, VGX_SIM_SM_COUNT, 1),
+  uint64_t limits[] = {(uint64_t)blocks * (uint64_t)vgx_sim_green_count(ctx->device, op->form.green),
                        VGX_SIM_SHARED_NBYTES_MAX / vgx_sim_place_stride(l),
                        job->local_nbytes ? VGX_SIM_LOCAL_NBYTES_MAX / job->local_nbytes : UINT64_MAX,
                        FRAMES_NBYTES_MAX / (job->frame_nbytes ? job->frame_nbytes : 1)};
@@ -194,7 +196,7 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
   if (result == CUDA_SUCCESS && cooperative && vgx_sim_cluster_size(cluster) > 1)
     result = CUDA_ERROR_NOT_SUPPORTED;
   if (result == CUDA_SUCCESS && cooperative)
-    result = check_cooperative(ctx, f, grid, block, dynamic_nbytes);
+    result = check_cooperative(ctx, f, grid, block, dynamic_nbytes, form->green);
   if (result != CUDA_SUCCESS)
     return result;
   uint64_t nbytes = required_nbytes(f);
@@ -253,7 +255,7 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
   l->together = resident || each || vgx_sim_cluster_size(cluster) > 1;
   l->job.alone = (vgx_sim_tools & (VGX_SIM_INITCHECK | VGX_SIM_RACECHECK)) != 0;
   result = lay_out(l, resident, vgx_sim_cluster_size(cluster));
-  l->job.launch.places = interleaved && (each || !vgx_sim_tools) ? count_places(ctx, f, &l->job) : 1;
+  l->job.launch.places = interleaved && (each || !vgx_sim_tools) ? count_places(ctx, f, l) : 1;
   if (result != CUDA_SUCCESS) {
     free(l);
     return result;
@@ -283,8 +285,7 @@ CUresult vgx_sim_launch_create_as(CUcontext ctx, CUfunction handle, const uint32
 }
 
 static CUresult launch(CUfunction handle, const uint32_t grid[3], const uint32_t block[3], uint32_t dynamic_nbytes,
-                       CUstream stream_handle, void **kernel_params, void **extra,
-                       const struct vgx_sim_launch_form *form) {
+                       CUstream stream_handle, void **kernel_params, void **extra, struct vgx_sim_launch_form *form) {
   CUcontext ctx;
   CUstream stream;
   CUfunction f;
@@ -294,6 +295,7 @@ static CUresult launch(CUfunction handle, const uint32_t grid[3], const uint32_t
   if (result != CUDA_SUCCESS)
     return result;
   struct vgx_sim_op *op;
+  form->green = stream->green;
   result = stream->ctx == ctx ? create_pinned(ctx, f, grid, block, dynamic_nbytes, kernel_params, extra, form, &op)
                               : CUDA_ERROR_INVALID_HANDLE;
   if (result == CUDA_SUCCESS) {

@@ -210,6 +210,8 @@ CUresult vgx_sim_pool_run(struct vgx_sim_job *job, struct vgx_sim_fault *fault) 
   uint64_t ctas = job->launch.cta_count;
   struct running r = {.job = job, .deadline_ns = UINT64_MAX, .next_cta = job->first_cta};
   uint64_t threads = job->alone ? 1 : ctas < pool_threads + 1 ? ctas : pool_threads + 1;
+  if (job->threads_max && threads > job->threads_max)
+    threads = job->threads_max;
   /* Chunks are small, so that threads finish at about the same time, but large enough that claiming them costs little.
    */
   uint64_t chunk = ctas / (threads * 16);

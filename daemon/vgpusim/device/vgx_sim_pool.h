@@ -8,6 +8,8 @@
 #include "vgx_sim_fault.h"
 #include "vgx_sim_reach.h"
 
+struct CUgreenCtx_st;
+
 /* One launch for the pool. The caller fills `launch` except its next_cta, cta_chunk, stop and workspace. */
 struct vgx_sim_job {
   struct vgx_sim_launch launch;
@@ -20,7 +22,9 @@ struct vgx_sim_job {
   uint64_t limit_ms;      /* 0: the watchdog's */
   uint64_t *counters;     /* VGX_SIM_COUNTERS sums of a counted kernel, to which each thread's are added; else NULL */
   bool cooperative;       /* the kernel has a workspace */
-  bool alone;             /* one thread runs every CTA: they are resident */
+  const struct CUgreenCtx_st *green; /* whose multiprocessors it uses; NULL: all */
+  uint32_t threads_max;              /* 0: any number */
+  bool alone;                        /* one thread runs every CTA: they are resident */
 };
 
 /* Run a launch on this thread and the pool's; returns when no thread is in the kernel any more. The first fault stops

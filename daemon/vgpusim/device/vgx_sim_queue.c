@@ -18,6 +18,7 @@
 #include "vgw_clock.h"
 #include "vgx_sim_activity.h"
 #include "vgx_sim_capture.h"
+#include "vgx_sim_green.h"
 #include "vgx_sim_marker.h"
 #include "vgx_sim_runtime.h"
 
@@ -52,9 +53,19 @@ static uint64_t oldest_ticket(const struct CUstream_st *s) {
 
 bool vgx_sim_stream_idle_locked(CUstream stream) { return oldest_ticket(stream) == UINT64_MAX; }
 
+/* Whether all that `op`, of the stream `s`, gathers is done. A green context's default stream is its primary one's. */
+static bool is_gathered(const struct CUstream_st *s, const struct vgx_sim_op *op, uint64_t ticket) {
+  for (struct CUstream_st *t = active_first; t; t = t->active_next)
+    if (t->ctx == s->ctx && t != s && oldest_ticket(t) < ticket &&
+        (!op->green || t->green == op->green || t == &s->ctx->legacy || t == &s->ctx->per_thread))
+      return false;
+  return true;
+}
+
 /* Whether an operation with `ticket` at the head of `s` may start. */
 static bool is_turn(const struct CUstream_st *s, const struct vgx_sim_op *op, uint64_t ticket) {
-  if (paused || s->busy || (op->wait && !op->wait->done) || (op->after && !op->after->done))
+  if (paused || s->busy || (op->wait && !op->wait->done) || (op->after && !op->after->done) ||
+      (op->hold && !op->hold->done) || (op->gathers && !is_gathered(s, op, ticket)))
     return false;
   if (s->flags & CU_STREAM_NON_BLOCKING)
     return true;
@@ -102,7 +113,9 @@ static void complete_markers(struct vgx_sim_op *op) {
     vgx_sim_marker_unref_locked(op->wait);
   if (op->after)
     vgx_sim_marker_unref_locked(op->after);
-  op->record = op->wait = op->after = NULL;
+  if (op->hold)
+    vgx_sim_marker_unref_locked(op->hold);
+  op->record = op->wait = op->after = op->hold = NULL;
 }
 
 /* Set the sticky error; returns the cancelled operations for the caller to destroy once the lock is released. */
@@ -152,6 +165,10 @@ void vgx_sim_fail_context(CUcontext ctx, CUresult result) {
 
 static void *queue_thread(void *);
 
+static _Thread_local const struct CUgreenCtx_st *running_green;
+
+const struct CUgreenCtx_st *vgx_sim_running_green(void) { return running_green; }
+
 /* Make sure that a thread takes the next operation whose turn has come. */
 static void wake_if_ready(void) {
   if (!active_first || !next_ready())
@@ -192,7 +209,9 @@ static CUresult perform(CUstream s, struct vgx_sim_op *op) {
   wake_if_ready();
   if (op->run) {
     vgx_sim_unlock();
+    running_green = op->green;
     result = op->host_stack ? vgx_sim_run_for_stack(op) : op->correlation ? vgx_sim_run_measured(op) : op->run(op);
+    running_green = NULL;
     vgx_sim_lock();
   }
   complete_markers(op);
@@ -283,6 +302,15 @@ CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_sub
   op->correlation = vgx_sim_correlation();
   op->host_stack = vgx_sim_host_stack();
   op->next = NULL;
+  CUcontext named = vgx_sim_current_name();
+  bool is_default = stream == &ctx->legacy || stream == &ctx->per_thread;
+  op->green = stream->green ? stream->green : is_default && named && vgx_sim_current() == ctx ? named->green : NULL;
+  struct vgx_sim_marker *held = op->green ? op->green->held : ctx->held;
+  bool is_hub = stream == (op->green ? &op->green->hub : &ctx->hub);
+  if (held && !held->done && !is_hub) {
+    op->hold = held;
+    op->hold->refs++;
+  }
   if (stream->flags & CU_STREAM_NON_BLOCKING && ctx->copied && !ctx->copied->done) {
     op->after = ctx->copied;
     op->after->refs++;
@@ -295,7 +323,9 @@ CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_sub
   if (mode == VGX_SIM_TRY) {
     if (op->after)
       vgx_sim_marker_unref_locked(op->after);
-    op->after = NULL;
+    if (op->hold)
+      vgx_sim_marker_unref_locked(op->hold);
+    op->after = op->hold = NULL;
     vgx_sim_unlock();
     return CUDA_ERROR_NOT_READY;
   }

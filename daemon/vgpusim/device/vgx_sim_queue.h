@@ -16,6 +16,8 @@ CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_sub
  */
 CUresult vgx_sim_wait_stream(CUstream stream);
 CUresult vgx_sim_wait_context(CUcontext ctx);
+/* Of the operation that this thread runs; NULL: none. */
+const struct CUgreenCtx_st *vgx_sim_running_green(void);
 bool vgx_sim_stream_idle_locked(CUstream stream);
 void vgx_sim_wait_progress_locked(void); /* sleep until something completes */
 void vgx_sim_notify_locked(void);        /* something completed */

@@ -13,9 +13,11 @@
 #include "vgx_sim_child.h"
 #include "vgx_sim_count.h"
 #include "vgx_sim_function.h"
+#include "vgx_sim_green.h"
 #include "vgx_sim_heap.h"
 #include "vgx_sim_memory.h"
 #include "vgx_sim_output.h"
+#include "vgx_sim_queue.h"
 #include "vgx_sim_runtime.h"
 #include "vgx_sim_sample.h"
 #include "vgx_sim_scratch.h"
@@ -253,6 +255,8 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
                     .op = l,
                     .family = family};
   struct vgx_sim_job job = *from;
+  job.green = vgx_sim_running_green();
+  job.threads_max = job.green ? job.green->count : 0;
   struct vgx_sim_watch watch;
   struct vgx_sim_counted counted;
   run.launch = &job.launch;
@@ -332,7 +336,7 @@ static CUresult begin_again(const struct vgx_sim_launch_op *l, uint64_t absent) 
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   form.followed.pointers[form.followed.count++] = absent;
-  CUcontext before = vgx_sim_current();
+  CUcontext before = vgx_sim_current_name();
   vgx_sim_set_current(l->ctx); /* the function of a library's kernel is that in the current context */
   CUresult result = l->create(l->ctx, l->named, launch->grid, launch->block, launch->shared_dynamic_nbytes, NULL,
                               (void **)l->extra, &form, &op);

@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "vgx_sim_green.h"
+
 pthread_mutex_t vgx_sim_runtime_lock = PTHREAD_MUTEX_INITIALIZER;
 const struct vgx_sim_hooks *vgx_sim_hooks;
 struct vgx_sim_device vgx_sim_devices[VGX_SIM_DEVICES_MAX];
@@ -84,18 +86,25 @@ CUresult vgx_sim_check(CUcontext ctx) {
   if (!ctx)
     return CUDA_ERROR_INVALID_CONTEXT;
   vgx_sim_lock();
-  CUresult result = ctx->destroyed ? CUDA_ERROR_CONTEXT_IS_DESTROYED : ctx->sticky;
+  CUresult result = ctx->destroyed ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+                    : ctx->green   ? CUDA_ERROR_NOT_SUPPORTED /* a green context as an argument of other calls */
+                                   : ctx->sticky;
   vgx_sim_unlock();
   return result;
 }
 
-CUcontext vgx_sim_current(void) { return current; }
+CUcontext vgx_sim_current(void) {
+  return current && current->green && !current->destroyed ? current->green->primary : current;
+}
+
+CUcontext vgx_sim_current_name(void) { return current; }
 void vgx_sim_set_current(CUcontext ctx) { current = ctx; }
 
 CUresult vgx_sim_enter(CUcontext *ctx) {
-  CUresult result = vgx_sim_check(current);
+  CUcontext entered = vgx_sim_current();
+  CUresult result = vgx_sim_check(entered);
   if (result == CUDA_SUCCESS)
-    *ctx = current;
+    *ctx = entered;
   return result;
 }
 
@@ -107,6 +116,8 @@ CUresult vgx_sim_stream_of(CUcontext ctx, CUstream handle, CUstream *stream) {
     *stream = &ctx->per_thread;
   else if (handle->magic != VGX_SIM_STREAM)
     return CUDA_ERROR_INVALID_HANDLE;
+  else if (handle->green && handle->green->magic != VGX_SIM_GREEN)
+    return CUDA_ERROR_STREAM_DETACHED;
   else
     *stream = handle;
   return CUDA_SUCCESS;

@@ -13,7 +13,8 @@ static inline void vgx_sim_unlock(void) { pthread_mutex_unlock(&vgx_sim_runtime_
 
 /* The calling thread's context, if it can be used: else INVALID_CONTEXT, CONTEXT_IS_DESTROYED or its sticky error. */
 CUresult vgx_sim_enter(CUcontext *ctx);
-CUcontext vgx_sim_current(void); /* NULL: none; unchecked */
+CUcontext vgx_sim_current(void);      /* NULL: none; unchecked. In place of a green context, its primary context */
+CUcontext vgx_sim_current_name(void); /* as it was set */
 void vgx_sim_set_current(CUcontext ctx);
 /* The same for a given context. */
 CUresult vgx_sim_check(CUcontext ctx);

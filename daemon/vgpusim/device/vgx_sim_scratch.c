@@ -13,6 +13,7 @@
 
 #include "vgx_sim_arena.h"
 #include "vgx_sim_count.h"
+#include "vgx_sim_green.h"
 #include "vgx_sim_reach.h"
 
 #define PAGE_NBYTES 4096ull
@@ -24,6 +25,7 @@ struct scratch {
   struct vgx_sim_thread thread;                        /* the first member: services get its address */
   uint64_t shared_nbytes, local_nbytes, frames_nbytes; /* accessible */
   uint32_t slot;
+  uint32_t number; /* of the thread: %smid, if its launch may use all multiprocessors */
   uint64_t counters[VGX_SIM_COUNTERS];
   /* For an interleaved job; see vgx_sim_abi.h. */
   uint64_t places, last_place; /* last_place: 0, or the last that has memory */
@@ -112,7 +114,7 @@ static struct scratch *of_thread(void) {
   }
   uint8_t *slot = slot_begin(s->slot);
   static uint32_t next_sm;
-  s->thread.sm = __atomic_fetch_add(&next_sm, 1, __ATOMIC_RELAXED);
+  s->number = __atomic_fetch_add(&next_sm, 1, __ATOMIC_RELAXED);
   s->thread.shared = slot + VGX_SIM_SLOT_SHARED;
   s->thread.local = slot + VGX_SIM_SLOT_LOCAL;
   s->thread.counters = s->counters;
@@ -179,6 +181,7 @@ struct vgx_sim_thread *vgx_sim_scratch_prepare(const struct vgx_sim_job *job, st
       !resize(s->thread.shared, &s->shared_nbytes, job->shared_nbytes) ||
       !resize(s->thread.local, &s->local_nbytes, job->local_nbytes) || !provide_frames(s, job->frame_nbytes))
     return NULL;
+  s->thread.sm = vgx_sim_green_multiprocessor(job->green, s->number);
   s->places = job->launch.places;
   s->place_stride = vgx_sim_place_stride(&job->launch);
   s->place_shared_nbytes = job->shared_nbytes;

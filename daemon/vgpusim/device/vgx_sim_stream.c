@@ -26,12 +26,8 @@ static void destroy_op(struct vgx_sim_op *op) { free(op); }
 
 static bool is_event(CUevent event) { return event && event->magic == VGX_SIM_EVENT; }
 
-CUresult vgx_sim_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority) {
-  CUcontext ctx;
-  CUresult result = vgx_sim_enter(&ctx);
-  if (result != CUDA_SUCCESS)
-    return result;
-  if (!phStream || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING)
+CUresult vgx_sim_stream_create(CUcontext ctx, CUgreenCtx green, unsigned int flags, int priority, CUstream *made) {
+  if (!made || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING)
     return CUDA_ERROR_INVALID_VALUE;
   CUstream stream = malloc(sizeof *stream);
   if (!stream)
@@ -41,17 +37,28 @@ CUresult vgx_sim_cuStreamCreateWithPriority(CUstream *phStream, unsigned int fla
   priority = priority > p->priority_least ? p->priority_least : priority;
   priority = priority < p->priority_greatest ? p->priority_greatest : priority;
   vgx_sim_stream_init(stream, ctx, flags, priority);
+  stream->green = green;
   vgx_sim_lock();
   stream->next = ctx->streams;
   ctx->streams = stream;
   vgx_sim_unlock();
-  *phStream = stream;
+  *made = stream;
   return CUDA_SUCCESS;
+}
+
+CUresult vgx_sim_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority) {
+  CUcontext ctx, named = vgx_sim_current_name();
+  CUresult result = vgx_sim_enter(&ctx);
+  return result == CUDA_SUCCESS ? vgx_sim_stream_create(ctx, named->green, flags, priority, phStream) : result;
 }
 
 CUresult vgx_sim_cuStreamDestroy_v2(CUstream hStream) {
   CUstream stream;
   CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
+  if (result == CUDA_ERROR_STREAM_DETACHED) { /* all that it can be used for */
+    result = CUDA_SUCCESS;
+    stream = hStream;
+  }
   if (result != CUDA_SUCCESS)
     return result;
   if (stream != hStream) /* a default stream cannot be destroyed */
