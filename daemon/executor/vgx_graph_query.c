@@ -21,6 +21,21 @@ CUresult vgx_vgpuCaptureBegin(struct vgx_session *s, const struct vgw_req_vgpuCa
   return result;
 }
 
+/* vgpuCaptureEnd ends a capture whose graph has a handle. With a second handle the graph could be destroyed while a
+ * record uses it by the first. */
+CUresult vgx_cuStreamEndCapture(struct vgx_session *s, const struct vgw_req_cuStreamEndCapture *req, CUstream stream,
+                                CUgraph *graph) {
+  (void)req;
+  if (!s->backend->cuStreamEndCapture)
+    return vgx_not_offered(s, "cuStreamEndCapture");
+  CUresult result = s->backend->cuStreamEndCapture(stream, graph);
+  void *captured = *graph;
+  uint32_t id;
+  if (result == CUDA_SUCCESS && vgx_handle_ids(s, VGW_KIND_GRAPH, 0, &captured, 1, &id) == CUDA_SUCCESS)
+    return vgx_violation(s, "the end of a capture whose graph has a handle");
+  return result;
+}
+
 CUresult vgx_vgpuCaptureDependencies(struct vgx_session *s, const struct vgw_req_vgpuCaptureDependencies *req,
                                      CUstream stream, CUgraph graph, struct vgw_rep_vgpuCaptureDependencies *rep,
                                      void *nodes, uint64_t *nodes_nbytes) {

@@ -39,6 +39,7 @@ fn(
     [STREAM_ARG, out_handle("phGraph", GRAPH)],
     WAITING,
     guest="custom",
+    host="custom",
     doc="The graph of what was recorded.",
 )
 fn(

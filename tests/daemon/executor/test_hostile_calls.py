@@ -163,6 +163,14 @@ def test_a_flood_of_flags_is_written_in_order(running):
         assert sorted(struct.unpack_from("<8I", pinned)) == list(range(count - 7, count + 1))
 
 
+def test_a_graph_gets_no_second_handle(running):
+    """With two, the destruction of one would end what a record of another ring uses by the other."""
+    with HostileSession(running) as hostile:
+        hostile.ok("vgpuCaptureBegin", hStream=STREAM, graph=1)
+        hostile.send("cuStreamEndCapture", hStream=STREAM, phGraph=2)
+        assert hostile.ended() == ("exit 1", "protocol violation: the end of a capture whose graph has a handle")
+
+
 def test_a_flag_whose_memory_is_gone_is_a_violation(running):
     with HostileSession(running) as hostile:
         hostile.map_pinned().close()
