@@ -42,12 +42,13 @@ class Census:
         return self.accepted / self.read if self.read else 0.0
 
 
-def take(path: Path, capability: tuple[int, int], sample: int | None = None) -> Census:
+def take(path: Path, capability: tuple[int, int], sample: int | None = None, part: tuple[int, int] = (0, 1)) -> Census:
     """Read a file.
 
     Args:
         capability: Of the device that is to run it, as (13, 0).
         sample: Read about so many kernels, chosen at random with a fixed seed; None: all.
+        part: Number of a part and how many there are: each reads modules of its own, and about `sample` kernels.
     Raises:
         OSError: The file cannot be read.
         ImageError: It is neither a library, a fat binary nor PTX.
@@ -56,6 +57,7 @@ def take(path: Path, capability: tuple[int, int], sample: int | None = None) -> 
     texts = list(_texts(path, capability, census))
     chosen = random.Random(1)
     chosen.shuffle(texts)
+    texts = texts[part[0] :: part[1]]
     each = None if sample is None else -(-4 * sample // max(1, len(texts)))  # many texts hold no kernel
     for entry in texts:
         if sample is not None and census.read >= sample:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from vgpusim.codegen.compile import UnsupportedInstruction
 
 from tests.vgpusim.codegen.harness import HEADER, run
@@ -73,9 +74,50 @@ def test_shifts(name: str, kind: str, mode: str) -> None:
         assert value == (shifted + z) % (1 << 32), (x, y, z)
 
 
-@pytest.mark.parametrize("text", ["vadd.s32.s32.s32 %r0, %r1.b0, %r2.h1", "vadd2.s32.s32.s32 %r0, %r1, %r2, %r3",
-                                  "vset.s32.s32.lt %r0, %r1, %r2"])  # fmt: skip
-def test_parts_and_vectors_are_refused(text: str) -> None:
+_COMPARISONS = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater}
+
+
+@pytest.mark.parametrize("kinds", ["u32.u32", "s32.s32", "s32.u32"])
+@pytest.mark.parametrize("parts", [2, 4])
+def test_each_part(parts: int, kinds: str) -> None:
+    """All operations on halves and bytes, as NPP's kernels use them: the results are parts, or summed by .add."""
+    a, b, c = (integers("u4", seed=i) for i in range(3))
+    nbits, a_kind, b_kind = 32 // parts, *kinds.split(".")
+    as_parts = {"u32": f"u{4 // parts}", "s32": f"i{4 // parts}"}
+    x, y = (v.view(as_parts[k]).reshape(-1, parts).astype("i8") for v, k in ((a, a_kind), (b, b_kind)))
+    low, high = (-(1 << nbits - 1), (1 << nbits - 1) - 1) if a_kind == "s32" else (0, (1 << nbits) - 1)
+    forms: list[str] = []
+    expected: list[NDArray[np.int64]] = []
+    for name, result in (("vadd", x + y), ("vsub", x - y), ("vmin", np.minimum(x, y)), ("vmax", np.maximum(x, y)),
+                         ("vabsdiff", np.abs(x - y)), ("vavrg", (x + y + (x + y >= 0)) >> 1)):  # fmt: skip
+        types = f"{a_kind}.{kinds}"
+        forms += [f"{name}{parts}.{types}", f"{name}{parts}.{types}.sat", f"{name}{parts}.{types}.add"]
+        expected += [result, result.clip(low, high), result.sum(1) + c]
+    for name, compare in _COMPARISONS.items():
+        result = compare(x, y).astype("i8")
+        forms += [f"vset{parts}.{kinds}.{name}", f"vset{parts}.{kinds}.{name}.add"]
+        expected += [result, result.sum(1) + c]
+    text = " ".join(f"{form} %d{i}, %a0, %a1, %a2;" for i, form in enumerate(forms))
+    for form, found, wanted in zip(forms, apply(text, [a, b, c], "u4", len(forms)), expected, strict=True):
+        words = wanted if wanted.ndim == 1 else ((wanted & (1 << nbits) - 1) << nbits * np.arange(parts)).sum(1)
+        assert np.array_equal(found, words.astype("u4")), form
+
+
+@pytest.mark.parametrize("kind", ["u32", "s32"])
+def test_comparisons(kind: str) -> None:
+    a, b = integers("u4", seed=1), integers("u4", seed=2)
+    x, y = (v.view("i4") if kind == "s32" else v for v in (a, b))
+    for name, compare in _COMPARISONS.items():
+        (found,) = apply(f"vset.{kind}.{kind}.{name} %d0, %a0, %a1;", [a, b], "u4")
+        assert np.array_equal(found, compare(x, y).astype("u4")), name
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["vadd.s32.s32.s32 %r0, %r1.b0, %r2.h1", "vadd2.s32.s32.s32 %r0, %r1, %r2", "vset.s32.s32 %r0, %r1, %r2",
+     "vadd2.s32.s32.s32.sat.add %r0, %r1, %r2, %r3"],
+)  # fmt: skip
+def test_other_forms_are_refused(text: str) -> None:
     from vgpusim.codegen.compile import PtxError
 
     with pytest.raises(PtxError):
