@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "shim"))
+sys.path.insert(0, str(ROOT / "shim"))  # before an installed package of the name `build`
 
 from build import GUEST_LIBRARIES, INCLUDES  # noqa: E402
 from native import GEN, Toolchain, is_older  # noqa: E402
