@@ -4,10 +4,10 @@ For a machine with a card and little else: the script needs a C compiler, nvcc a
 compare, but neither a network nor a virtual environment. Other packages come as wheels, which
 `python3 tests/gpu/run.py --fetch DIR` downloads on another machine. The script builds in a copy of this tree, then runs
 checks (tests/gpu, then frameworks on two devices, which one-device machines skip, then tests/conformance natively and
-remoted, over shared memory and over a plain socket, PyTorch's database of operators) and measurements (a training step
-over TCP with a latency, what two tenants get of one card, `vgpu bench`, tests/bench/driver.py). Each step writes a file
-into --out; machine.txt has the card, the driver, the date and the commit. The exit code is 1 if a step failed; the
-other steps run all the same.
+remoted, over shared memory and over a plain socket, PyTorch's database of operators) and measurements (a training while
+vgpud is upgraded, a training step over TCP with a latency, what two tenants get of one card, `vgpu bench`,
+tests/bench/driver.py). Each step writes a file into --out; machine.txt has the card, the driver, the date and the
+commit. The exit code is 1 if a step failed; the other steps run all the same.
 
 `--renew` runs in one call of --total-s seconds (570), the build included, what docs/real-gpu.md is renewed by: the
 checks beside each other, then the measurements alone, with fewer windows. With --only it runs some of these, for a
@@ -69,6 +69,7 @@ def steps(libcuda: str, out: Path, rounds: int, samples: str) -> dict[str, tuple
         "op_db": ("-m", "tests.conformance.op_db", "--libcuda", libcuda),
         "smi": ("tests/gpu/smi.py", "--libcuda", libcuda, "--out", str(out / "smi")),
         "network": ("tests/gpu/network.py", "--libcuda", libcuda, "--out", str(out / "network.md")),
+        "upgrade": ("tests/gpu/upgrade.py", "--libcuda", libcuda, "--out", str(out / "upgrade.md")),
         "shares": ("tests/gpu/shares.py", "--libcuda", libcuda, "--out", str(out / "shares.md")),
         "profiles": ("tests/gpu/profiles.py", "--libcuda", libcuda, "--out", str(out / "profiles")),
         "bench": (*bench, "--out", str(out), "--name", "bench"),
