@@ -112,6 +112,9 @@ def _refused(dispatcher: Dispatcher) -> str:
     """What the driver refuses to destroy stays, with all that it owns."""
     module, function = dispatcher.new_object("MODULE"), dispatcher.new_id()
     assert dispatcher.lib.vgt_make_owned(KINDS["FUNCTION"], function, KINDS["MODULE"], module)
+    first = Case(BY_NAME["cuCtxSynchronize"], "first", {}, {})
+    if wrong := first.fault(dispatcher):  # enters the context, which the driver must not refuse
+        return wrong
     dispatcher.lib.vgt_set_result(UNKNOWN)
     case = Case(BY_NAME["cuModuleUnload"], "refused", {"hmod": module}, {}, expected=(UNKNOWN, 0))
     wrong = case.fault(dispatcher)
