@@ -16,9 +16,10 @@ WARM_UP = 10
 GROWTH_KIB = 4.0
 
 
-def own_kib(pid: int) -> int:
+def resident_kib(pid: int) -> int:
+    """Resident memory, private or not: what is private to a launcher depends on what its spare worker has let go."""
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    return sum(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Private_"))
+    return next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Rss:"))
 
 
 def one(running: Running) -> None:
@@ -34,11 +35,11 @@ def soak(count: int) -> list[str]:
         wait_until(lambda: not running.status()["sessions"] and len(running.status()["spare_workers"]) == 1)
         before = Holdings.of(running)
         processes = {"vgpud": running.process.pid, "launcher": children(running.process.pid)[0]}
-        memory = {name: own_kib(pid) for name, pid in processes.items()}
+        memory = {name: resident_kib(pid) for name, pid in processes.items()}
         for _ in range(count):
             one(running)
         settled(running, before)
-        grown = {name: (own_kib(pid) - memory[name]) / count for name, pid in processes.items()}
+        grown = {name: (resident_kib(pid) - memory[name]) / count for name, pid in processes.items()}
         for name, kib in grown.items():
             print(f"{name}: {memory[name]} KiB, {kib:+.2f} KiB a session over {count}")
         bound = GROWTH_KIB + 2048 / count  # an allocator may take 2 MiB once
