@@ -64,7 +64,8 @@ CUresult vgx_vgpuKernelDescribe(struct vgx_session *s, const struct vgw_req_vgpu
   for (;; d->param_count++) {
     size_t offset, nbytes;
     CUresult result = s->backend->cuFuncGetParamInfo(function, d->param_count, &offset, &nbytes);
-    if (result == CUDA_ERROR_NOT_FOUND) /* vgx_cuda_params.c does not even know whether the parameter exists */
+    if (result ==
+        CUDA_ERROR_NOT_FOUND) /* from vgx_cuda_params.c: it cannot tell whether the kernel has this parameter */
       vgx_reason(s, result, "neither the host's driver nor the image tells the layout of a kernel's parameters");
     if (result == CUDA_ERROR_NOT_FOUND)
       return result;

@@ -11,7 +11,7 @@
 
 struct vgx_session;
 
-/* The groups' names in vgpud's configuration, and what belongs to them. Generated. */
+/* By group: its name in vgpud's configuration, and a description of its functions. Generated from protocol/. */
 extern const char *const vgx_group_names[VGW_GROUP_COUNT];
 extern const char *const vgx_group_words[VGW_GROUP_COUNT];
 

@@ -80,7 +80,7 @@ bool vgx_turn_ask(const struct vgx_turn_seat *seat, uint64_t now_ns, uint64_t si
 /* Record that the session's work on the device is expected to take `ahead_ns` from now on; 0: it has none. */
 void vgx_turn_expect(const struct vgx_turn_seat *seat, uint64_t ahead_ns, uint64_t now_ns);
 
-/* When the card is expected to have finished the work that was queued before the turn began; may be in the past. */
+/* The time at which the card is expected to finish the work that was queued before this turn; may be in the past. */
 uint64_t vgx_turn_free(const struct vgx_turn_seat *seat);
 
 /* End the tenant's turn if it has one and none of its sessions has work on the device. */

@@ -152,7 +152,7 @@ def _call(f: Function) -> list[str]:
 
 def _send_pieces(f: Function) -> str:
     """A sender that splits its variable result into calls that a record can answer, up to VGS_AHEAD at once."""
-    [tail] = [part_out(f)]
+    tail = part_out(f)
     if not tail or not f.is_settled or reply_fields(f) or part_in(f) or f.travel is not Travel.WAITING:
         raise SpecError(f"{f.name}: only a waiting call whose one result is bytes goes in pieces")
     lines = [

@@ -76,7 +76,7 @@ def run(control_fd: int, *, backend_name: str, libcuda: str, warm: bool) -> None
             backend = _warm_up(executor, order)
         except _UNUSABLE as error:
             control.send("ready", why=str(error))
-            os._exit(1)  # the context is half made: the next worker begins anew
+            os._exit(1)  # the context exists in part: another worker starts from the beginning
     elif backend_name == "cuda":
         with contextlib.suppress(*_UNUSABLE):  # set up again for its client, which then receives the error
             backend = _start_driver(executor, libcuda)

@@ -21,9 +21,9 @@ struct memory {
   struct vgx_sim_device *device;
   CUDA_MEM_ALLOC_NODE_PARAMS params; /* accessDescs is `descs` */
   CUmemAccessDesc descs[VGX_SIM_GRAPH_ACCESS_MAX];
-  bool allocated; /* a launch has allocated it, as seen in the order of calls */
-  bool planned;   /* the same, once the launch that is being checked has run */
-  bool in_use;    /* the same, in the order in which the work runs */
+  bool allocated; /* allocated by the launches that were called so far */
+  bool planned;   /* allocated once the launch that is being checked has run */
+  bool in_use;    /* allocated by the launches that have run so far */
   struct memory *next;
 };
 

@@ -19,8 +19,8 @@ struct CUgreenCtx_st {
   CUcontext context; /* that stands for it; NULL: not asked for */
   struct vgx_sim_multiprocessors multiprocessors;
   uint32_t count;              /* of multiprocessors */
-  struct CUstream_st hub;      /* gathers its streams for an event, and waits for events in their place */
-  struct vgx_sim_marker *held; /* what its later work starts after; NULL: nothing */
+  struct CUstream_st hub;      /* internal: records and waits of the whole context are queued here */
+  struct vgx_sim_marker *held; /* work that is submitted later starts after this; NULL: after nothing */
   CUgreenCtx next;             /* of the same primary context */
 };
 

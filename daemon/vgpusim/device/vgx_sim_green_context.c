@@ -277,48 +277,34 @@ static CUresult forbid_captures(CUcontext ctx, CUgreenCtx green) {
   return result;
 }
 
-static void destroy_op(struct vgx_sim_op *op) { free(op); }
-
 static CUresult record(CUcontext ctx, CUgreenCtx green, CUevent event) {
   if (!event || event->magic != VGX_SIM_EVENT || event->ctx != ctx)
     return CUDA_ERROR_INVALID_HANDLE;
   CUresult result = forbid_captures(ctx, green);
   if (result != CUDA_SUCCESS)
     return result;
-  struct vgx_sim_op *op = calloc(1, sizeof *op);
-  struct vgx_sim_marker *marker = vgx_sim_marker_create(!(event->flags & CU_EVENT_DISABLE_TIMING));
-  if (!op || !marker) {
-    free(op);
-    free(marker);
+  struct vgx_sim_op *op = vgx_sim_marker_op_create(!(event->flags & CU_EVENT_DISABLE_TIMING));
+  if (!op)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  op->destroy = destroy_op;
-  op->record = marker;
   op->gathers = true;
   vgx_sim_lock();
-  marker->refs++;
-  vgx_sim_event_put_locked(event, marker);
+  op->record->refs++;
+  vgx_sim_event_put_locked(event, op->record);
   vgx_sim_unlock();
   return vgx_sim_submit(green ? &green->hub : &ctx->hub, op, VGX_SIM_QUEUE);
 }
 
 /* What starts after *held from now on also starts after `marker`. */
 static CUresult hold(CUstream hub, struct vgx_sim_marker **held, struct vgx_sim_marker *marker) {
-  struct vgx_sim_op *op = calloc(1, sizeof *op);
-  struct vgx_sim_marker *both = vgx_sim_marker_create(false);
-  if (!op || !both) {
-    free(op);
-    free(both);
+  struct vgx_sim_op *op = vgx_sim_marker_op_create(false);
+  if (!op)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  op->destroy = destroy_op;
-  op->record = both;
   op->wait = marker;
   vgx_sim_lock();
   marker->refs++;
   op->hold = *held; /* its reference becomes the operation's */
-  both->refs++;
-  *held = both;
+  op->record->refs++;
+  *held = op->record;
   vgx_sim_unlock();
   return vgx_sim_submit(hub, op, VGX_SIM_QUEUE);
 }
@@ -334,15 +320,17 @@ static CUresult wait(CUcontext ctx, CUgreenCtx green, CUevent event) {
   struct vgx_sim_marker *marker = result == CUDA_SUCCESS ? event->marker : NULL;
   if (marker)
     marker->refs++;
-  CUgreenCtx first = ctx->greens;
   vgx_sim_unlock();
   if (!marker)
     return result;
   result = green ? hold(&green->hub, &green->held, marker) : hold(&ctx->hub, &ctx->held, marker);
-  for (CUgreenCtx g = green ? NULL : first; g && result == CUDA_SUCCESS; g = g->next)
-    if (g->magic == VGX_SIM_GREEN)
-      result = hold(&g->hub, &g->held, marker);
   vgx_sim_lock();
+  for (CUgreenCtx g = green ? NULL : ctx->greens; g && result == CUDA_SUCCESS; g = g->next)
+    if (g->magic == VGX_SIM_GREEN) { /* one that is destroyed meanwhile is still there: none is freed */
+      vgx_sim_unlock();
+      result = hold(&g->hub, &g->held, marker);
+      vgx_sim_lock();
+    }
   vgx_sim_marker_unref_locked(marker);
   vgx_sim_unlock();
   return result;

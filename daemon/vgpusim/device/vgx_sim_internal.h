@@ -190,10 +190,10 @@ struct CUctx_st {
   CUresult sticky;  /* 700-719: every later call answers it */
   uint64_t limits[VGX_SIM_LIMITS_MAX];
   struct CUstream_st legacy, per_thread;
-  CUgreenCtx green;              /* this struct is only a name for it; NULL: a context */
-  CUgreenCtx greens;             /* those that have it as their primary context */
-  struct CUstream_st hub;        /* gathers its streams for an event, and waits for events in their place */
-  struct vgx_sim_marker *held;   /* what its later work starts after; NULL: nothing */
+  CUgreenCtx green;              /* the green context whose handle this struct is; NULL: a context of its own */
+  CUgreenCtx greens;             /* the green contexts that have it as their primary context */
+  struct CUstream_st hub;        /* internal: records and waits of the whole context are queued here */
+  struct vgx_sim_marker *held;   /* work that is submitted later starts after this; NULL: after nothing */
   struct vgx_sim_marker *copied; /* the last synchronous copy that was queued: non-blocking streams start after it */
   struct CUstream_st *streams;
   struct CUevent_st *events;

@@ -22,8 +22,6 @@ void vgx_sim_stream_init(CUstream stream, CUcontext ctx, uint32_t flags, int32_t
       .magic = VGX_SIM_STREAM, .ctx = ctx, .flags = flags, .priority = priority, .policy = POLICY_UNSET};
 }
 
-static void destroy_op(struct vgx_sim_op *op) { free(op); }
-
 static bool is_event(CUevent event) { return event && event->magic == VGX_SIM_EVENT; }
 
 CUresult vgx_sim_stream_create(CUcontext ctx, CUgreenCtx green, unsigned int flags, int priority, CUstream *made) {
@@ -146,7 +144,7 @@ CUresult vgx_sim_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned in
   struct vgx_sim_op *op = calloc(1, sizeof *op);
   if (!op)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  op->destroy = destroy_op;
+  op->destroy = vgx_sim_op_destroy;
   vgx_sim_lock();
   result = vgx_sim_capture_wait_locked(stream, hEvent, &handled);
   op->wait = handled ? NULL : hEvent->marker;
@@ -225,15 +223,9 @@ CUresult vgx_sim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
     result = capture_external(stream, hEvent, true, &captured);
   if (captured)
     return result;
-  struct vgx_sim_op *op = calloc(1, sizeof *op);
-  struct vgx_sim_marker *marker = vgx_sim_marker_create(!(hEvent->flags & CU_EVENT_DISABLE_TIMING));
-  if (!op || !marker) {
-    free(op);
-    free(marker);
+  struct vgx_sim_op *op = vgx_sim_marker_op_create(!(hEvent->flags & CU_EVENT_DISABLE_TIMING));
+  if (!op)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-  op->destroy = destroy_op;
-  op->record = marker;
   if (vgx_sim_measures(VGW_MEASURE_EVENTS)) {
     op->run = run_nothing; /* only what runs is measured */
     op->describe = describe_record;
@@ -242,12 +234,12 @@ CUresult vgx_sim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
   if (vgx_sim_is_capturing_locked(stream)) {
     result = vgx_sim_capture_record_locked(stream, hEvent);
     vgx_sim_unlock();
+    free(op->record);
     free(op);
-    free(marker);
     return result;
   }
-  marker->refs++;
-  vgx_sim_event_put_locked(hEvent, marker);
+  op->record->refs++;
+  vgx_sim_event_put_locked(hEvent, op->record);
   vgx_sim_unlock();
   return vgx_sim_submit(stream, op, VGX_SIM_QUEUE);
 }
@@ -327,7 +319,7 @@ CUresult vgx_sim_host_create(const CUDA_HOST_NODE_PARAMS *params, struct vgx_sim
   struct host_call *call = calloc(1, sizeof *call);
   if (!call)
     return CUDA_ERROR_OUT_OF_MEMORY;
-  call->op = (struct vgx_sim_op){.run = run_host_call, .destroy = destroy_op, .kind = VGX_SIM_OP_HOST};
+  call->op = (struct vgx_sim_op){.run = run_host_call, .destroy = vgx_sim_op_destroy, .kind = VGX_SIM_OP_HOST};
   call->fn = params->fn;
   call->data = params->userData;
   *op = &call->op;

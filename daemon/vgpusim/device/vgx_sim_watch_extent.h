@@ -1,10 +1,10 @@
-/* The range that a warp accesses. */
+/* The range of addresses that the lanes of a warp access in one instruction. */
 #ifndef VGX_SIM_WATCH_EXTENT_H
 #define VGX_SIM_WATCH_EXTENT_H
 
 #include <stdint.h>
 
-/* The range of addresses of all lanes, and all bits that are set in one. */
+/* The least and greatest address of the active lanes, and the bits that are set in any of the addresses. */
 struct vgx_sim_extent {
   uint64_t least, most, bits;
 };
@@ -21,7 +21,8 @@ static inline struct vgx_sim_extent vgx_sim_extent_of_lanes(const uint64_t *addr
   return all;
 }
 
-/* The same of a warp whose lanes all act, in rows. Bits below the size of an access are the same in all of a row. */
+/* The same for a warp of which all lanes are active and access rows: runs of consecutive elements, each of which begins
+ * at a lane of `starts`. In a row the address bits below the size of an element are equal. */
 static inline struct vgx_sim_extent vgx_sim_extent_of_rows(const uint64_t *addresses, uint32_t starts,
                                                            uint32_t nbytes) {
   struct vgx_sim_extent all = {UINT64_MAX, 0, 0};

@@ -48,8 +48,9 @@ _NONE = "st.param.b32 [result], 0;"
 _STORED = f"setp.ne.b32 %p, %e, 0; @%p bra $failed; st.b32 [%d0], %v;\n$failed: {_RESULT}"
 _MADE = f"{_ask(_OBJECT)}\nst.b64 [%d0], %a0; {_NONE}"
 
-# A barrier of the grid, as CUDA inlines it (cooperative_groups/details/helpers.h): the last bit of the word after
-# the first of the workspace changes when the last block has come. The handle of the grid is its workspace's address.
+# A barrier over the grid, the algorithm of CUDA's own header (cooperative_groups/details/helpers.h): blocks add to the
+# second word of the grid's workspace, whose highest bit changes when the last block arrives. The grid's handle is the
+# address of the workspace.
 _SYNCHRONIZE = """setp.eq.b64 %p, %d0, 0; @%p bra $failed;
 bar.sync 0;
 mov.u32 %r2, %tid.x; mov.u32 %r3, %tid.y; or.b32 %r2, %r2, %r3; mov.u32 %r3, %tid.z; or.b32 %r2, %r2, %r3;

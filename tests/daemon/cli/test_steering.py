@@ -136,6 +136,15 @@ def test_ptxas_passes_a_limit_of_registers_on(tmp_path: Path, option: str) -> No
     assert out.read_bytes() == PTX + b'\n.pragma "vgpu_maxnreg 40";\n\0'
 
 
+def test_ptxas_refuses_a_limit_that_is_no_number(tmp_path: Path) -> None:
+    source, out = tmp_path / "x.ptx", tmp_path / "out"
+    source.write_bytes(PTX)
+    command = [PTXAS, "-maxrregcount=many", str(source), "-o", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "ptxas: -maxrregcount: many is not a number\n")
+    assert not out.exists()
+
+
 def test_ptxas_refuses_what_is_no_ptx(tmp_path: Path) -> None:
     source, out = tmp_path / "x.ptx", tmp_path / "out"
     source.write_bytes(b"define void @k() { ret void }\n")

@@ -149,7 +149,7 @@ def test_each_share_sees_its_own_devices_and_counts_them_on_the_hosts(host: Runn
 
 
 def test_a_device_that_goes_is_found_under_its_number_on_the_host(host: Running) -> None:
-    outer, inner = start(host, "outer"), start(host, "inner")  # each uses its device 0, which is the host's 0 or 1
+    outer, inner = start(host, "outer"), start(host, "inner")  # device 0 of each is a different device of the host
     ended = host.admin.request("DELETE", "devices", "1", "service", document={"why": "test"})["ended"]
     assert len(ended) == 1
     wait_until(lambda: not at_work(host, "inner"))

@@ -67,6 +67,7 @@ class Footprint:
 def nothing_stays(running: Running, other: HostileSession) -> Iterator[None]:
     """Before and after each test: the other client is served, and vgpud holds the same resources."""
     assert other.is_served()
+    wait_until(lambda: len(running.status()["spare_workers"]) == 1)  # one that is being started has more descriptors
     before = Footprint(running)
     yield
     assert other.is_served()

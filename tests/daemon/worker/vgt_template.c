@@ -1,4 +1,5 @@
-/* A launcher and its child: which pages vgx_template_release drops and folds, and what they hold afterwards. */
+/* vgx_template_release in a forked child: which pages it drops, which it keeps as differences (vgx_fold.h), and that
+ * reading them afterwards gives their contents. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
