@@ -130,6 +130,14 @@ def inputs(form: Mma) -> Words:
     return np.ascontiguousarray(words)
 
 
+def special_words() -> Words:
+    """Random bits with many zeros: the recorded inputs do not show how a zero factor takes part in the alignment."""
+    rng = np.random.default_rng(3)
+    words = rng.integers(0, 1 << 32, (WARPS * 32, WORDS), dtype=np.uint32)
+    words[rng.random(words.shape) < 0.3] = 0
+    return words
+
+
 def _shape(form: Mma) -> Shape:
     from vgpusim.codegen.emit_mma import shape_of  # a machine with a card may lack the simulator
 
