@@ -82,6 +82,8 @@ void vgx_stop(void);
 const struct vgx_backend *vgx_cuda_backend(const char *path, const char **why);
 void vgx_cuda_install_python(void);
 const struct vgx_backend *vgx_warm_backend(const struct vgx_backend *backend, int32_t device);
+const struct vgx_backend *vgx_limit_backend(const struct vgx_backend *backend, struct vgw_ledger *ledger, uint32_t row,
+                                            uint64_t limit_nbytes, const uint8_t *host_devices, uint32_t count);
 
 /* simulator */
 #define VGX_SIM_ABI_VERSION ...
@@ -125,6 +127,7 @@ int32_t vgx_sim_configure(uint32_t device, const struct vgx_sim_device_propertie
 void vgx_sim_set_host_number(uint32_t device, uint32_t number);
 void vgx_sim_set_epoch(uint32_t epoch);
 uint64_t vgx_sim_memory_used(uint32_t device);
+uint64_t vgx_charge_used(uint32_t device);
 void vgx_sim_set_ledger(struct vgw_ledger *ledger, uint32_t row, uint64_t limit_nbytes);
 void vgx_sim_set_watchdog(uint64_t limit_ms);
 void vgx_sim_set_threads(uint32_t count);
@@ -159,10 +162,12 @@ int32_t vgx_py_params_param(uint64_t, const char *, uint64_t, uint64_t *, uint64
 
 SOURCE = """
 #include <stdlib.h>
+#include "vgx_charge.h"
 #include "vgx_control.h"
 #include "vgx_cuda_params.h"
 #include "vgx_gate.h"
 #include "vgx_ipc.h"
+#include "vgx_limit.h"
 #include "vgx_serve.h"
 #include "vgx_sim.h"
 #include "vgx_sim_context.h"

@@ -336,8 +336,6 @@ class Config(_Model):
         for index, share in enumerate(self.shares):
             if share.name in names[:index]:
                 raise ValueError(f"shares.{index}.name: two are called {share.name!r}")
-            if self.backend == "cuda" and share.memory_mib is not None:
-                raise ValueError(f"shares.{index}.memory_mib: it can be enforced on simulated devices alone")
             if self.backend == "cuda" and share.gpus is not None:
                 raise ValueError(f"shares.{index}.gpus: it can be enforced on simulated devices alone")
         uses = [("default_share", self.default_share)]

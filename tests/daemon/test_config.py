@@ -91,10 +91,6 @@ def test_the_samples_commented_keys_are_keys():
         ("[[tokens]]\nname = 'a'\nvalue = '0123456789abcdefé'", "f.toml:3: tokens.0.value: a token has 16 to 255"),
         ("default_share = 'small'", "f.toml:1: default_share: there is no [[shares]] called 'small'"),
         ("[[shares]]\nname = 'a'\n[[shares]]\nname = 'a'", "f.toml:4: shares.1.name: two are called 'a'"),
-        (
-            "backend = 'cuda'\n[[shares]]\nname = 'a'\nmemory_mib = 1",
-            "f.toml:4: shares.0.memory_mib: it can be enforced on simulated devices alone",
-        ),
         ("[[shares]]\nname = 'a'\ngpus = [1]", "f.toml:3: shares.0.gpus: there is no device 1: there is 1, from 0 on"),
         ("gpus = 't4:2'\n[[shares]]\nname = 'a'\ngpus = [1, 1]", "f.toml:4: shares.0.gpus: device 1 is named twice"),
         ("[[shares]]\nname = 'a'\ngpus = []", "f.toml:3: shares.0.gpus: "),

@@ -45,7 +45,7 @@ NOT_COPIED = (".git", ".venv", "build", "_gen", "_lib", "*.so", "*.whl", "__pyca
 VGPU = "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu())"
 # By --renew: steps that run at once, and their share of the time, in seconds that they take on an H200.
 RENEWED = (
-    (("tests", "conformance", "samples"), 240),
+    (("tests", "memory", "conformance", "samples"), 240),
     (("several",), 150),
     (("network",), 100),
     (("shares",), 110),
@@ -60,8 +60,10 @@ def steps(libcuda: str, out: Path, rounds: int, samples: str) -> dict[str, tuple
     bench = ("-c", VGPU, "bench", "--rounds", str(rounds), "--libcuda", libcuda)
     conformance = ("-m", "tests.conformance", "--libcuda", libcuda, "--native", "--remoted")
     pytest = ("-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore", "-m", "gpu", "--timeout", "300")
+    ignored = [f"--ignore=tests/gpu/{name}" for name in ("test_several.py", "test_shares_memory.py")]
     return {
-        "tests": (*pytest, "tests/gpu", "--ignore", "tests/gpu/test_several.py"),
+        "tests": (*pytest, "tests/gpu", *ignored),
+        "memory": (*pytest, "tests/gpu/test_shares_memory.py"),
         "several": (*pytest, "-s", "tests/gpu/test_several.py"),
         "conformance": conformance,
         "socket": (*conformance, "--no-recorded", "--channel", "unix"),

@@ -99,3 +99,7 @@ class Ledger:
         rows = range(1, 1 + self._count) if row is None else [1 + row]
         words = (_WORD.unpack_from(self._memory, row * _ROW_NBYTES + device * _WORD.size) for row in rows)
         return sum(word for (word,) in words)
+
+    def used_by_tenant(self, device: int, tenant: str) -> int:
+        """Bytes of a device that all sessions of a tenant use."""
+        return sum(self.used(device, row) for row, owner in self._owners.items() if owner == tenant)

@@ -82,6 +82,20 @@ _TEMPERATURE_MAX = 200  # higher readings are not temperatures; DCGM has the sam
 _TEMPERATURE_MASK = 0xFFFFFFFF  # the value is 32 bits wide, whatever type NVML says
 
 
+# nvmlMemory_t: total, free, used bytes.
+_OF_MEMORY = {"nvmlDeviceGetMemoryInfo": struct.Struct("<QQQ"), "nvmlDeviceGetMemoryInfo_v2": _MEMORY}
+
+
+def _within(call: Call, answer: Answer, limit: int, used: int) -> Answer:
+    """A device's memory as the sessions of a share see it: its limit, and what they use of it together."""
+    layout = _OF_MEMORY[call.name]
+    words = layout.unpack(answer.value[0])
+    total = min(words[0 if len(words) == 3 else 1], limit)
+    free = min(words[-2], max(0, total - used))
+    of_share = (total, free, total - free) if len(words) == 3 else (words[0], total, 0, free, total - free)
+    return Answer(NvmlResult.SUCCESS, [layout.pack(*of_share)])
+
+
 class NvmlBackend(Protocol):
     """The source of the devices' answers."""
 
@@ -105,9 +119,16 @@ def _backend(inventory: Inventory) -> NvmlBackend:
 class NvmlService:
     """The service, one for all clients."""
 
-    def __init__(self, inventory: Inventory, backend: NvmlBackend | None = None) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        backend: NvmlBackend | None = None,
+        tenant_memory: Callable[[str, int], int] = lambda _tenant, _device: 0,
+    ) -> None:
+        """`tenant_memory`: bytes of a host's device that all sessions of a tenant use, where it has a limit."""
         self._inventory = inventory.fields
         self._backend = backend or _backend(inventory)
+        self._tenant_memory = tenant_memory
         self._snapshot: list[list[Any]] | None = None
         self._nvlink: dict[int, tuple[int, int]] = {}  # by device: when it was read, in us, and KiB until then
 
@@ -131,7 +152,10 @@ class NvmlService:
             if given is None or given == question.arguments:
                 return answer
         guest = await guest_processes(asking, sessions, count)
-        return await self._backend.live(device, call, question.arguments, guest)
+        answer = await self._backend.live(device, call, question.arguments, guest)
+        if call.name in _OF_MEMORY and answer.result == NvmlResult.SUCCESS and asking.memory_limit_nbytes is not None:
+            return _within(call, answer, asking.memory_limit_nbytes, self._tenant_memory(asking.tenant_name, device))
+        return answer
 
     async def gauges(self, index: int) -> dict[str, float]:
         """A real device's readings by DCGM's names, without those that its NVML does not report."""

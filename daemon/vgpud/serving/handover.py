@@ -417,6 +417,10 @@ class Handover:
         held = self._held.get(session)
         return None if held is None or held.ledger_row is None else self._ledger.quotas(held.ledger_row)
 
+    def tenant_memory(self, tenant: str, device: int) -> int:
+        """Bytes of a host's device that all sessions of a tenant use."""
+        return self._ledger.used_by_tenant(device, tenant)
+
     def set_absent(self, mask: int) -> None:
         """Tell all workers which devices are out of service."""
         self._ledger.set_absent(mask)

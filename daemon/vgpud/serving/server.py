@@ -120,7 +120,7 @@ class Server:
         self._images = images
         self._ipc = ipc
         self._handover = handover
-        self.nvml = NvmlService(inventory)
+        self.nvml = NvmlService(inventory, tenant_memory=handover.tenant_memory)
         self._metrics = metrics
         self._log = get_logger()
         self._pending = PendingConnections()

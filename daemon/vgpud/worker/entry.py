@@ -22,7 +22,7 @@ from vgpusim.profiles import profile
 from .._gen.api import GROUPS, QUOTAS
 from . import image_params, landlock, seccomp
 from .confine import Files, confine, readable
-from .control import Assignment, Control, WarmOrder, send_attached, send_refused
+from .control import NO_LIMIT, Assignment, Control, WarmOrder, send_attached, send_refused
 
 _LINE_NBYTES = 1024
 _DEVICES_MAX = 64  # entries of vgx_serve_options.host_devices
@@ -168,6 +168,8 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
                     for index in range(len(assignment.devices)):
                         lib.vgx_sim_set_host_number(index, host_devices[index])
                     lib.vgx_sim_set_ledger(options.ledger, assignment.ledger_row, assignment.memory_limit_nbytes)
+                elif assignment.memory_limit_nbytes != NO_LIMIT:
+                    backend = _limit_memory(executor, assignment, backend, options)
             if backend.glue is not None:
                 lib.vgx_sim_set_epoch(assignment.epoch)
                 backend.glue.set_cache(_kernel_cache(assignment))
@@ -205,6 +207,19 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
     return (0 if ended == lib.VGX_ENDED_BY_CLIENT else 1), reason
 
 
+def _limit_memory(executor: Any, assignment: Assignment, backend: Backend, options: Any) -> Backend:
+    """The real driver's functions, with the tenant's limit of memory."""
+    pointer = executor.lib.vgx_limit_backend(
+        backend.pointer,
+        options.ledger,
+        assignment.ledger_row,
+        assignment.memory_limit_nbytes,
+        options.host_devices,
+        len(assignment.devices),
+    )
+    return Backend(pointer, backend.glue)
+
+
 def _end_compiling(lib: Any, control: Control, what: str, limit_s: float) -> None:
     """End this process, and with it the compilation that is over its limit; tell the client and vgpud why."""
     reason = (
@@ -227,11 +242,15 @@ def _kernel_cache(assignment: Assignment) -> DiskCache:
 
 
 def _answer_vgpud(executor: Any, control: Control, assignment: Assignment) -> None:
-    """From now on end with vgpud, and tell it the bytes in use on each device; nothing with the real driver, as vgpud
-    asks its NVML instead. Raises OSError.
+    """From now on end with vgpud, and tell it the bytes in use on each device; with the real driver what counts
+    towards the share's limit, or nothing, as vgpud asks its NVML instead. Raises OSError.
     """
     ffi, lib = executor.ffi, executor.lib
-    used = ffi.addressof(lib, "vgx_sim_memory_used") if assignment.backend == "simulator" else ffi.NULL
+    used = ffi.NULL
+    if assignment.backend == "simulator":
+        used = ffi.addressof(lib, "vgx_sim_memory_used")
+    elif assignment.memory_limit_nbytes != NO_LIMIT:
+        used = ffi.addressof(lib, "vgx_charge_used")
     if error := lib.vgx_control_start(control.fileno(), used, len(assignment.devices)):
         raise OSError(error, os.strerror(error))
 

@@ -29,7 +29,8 @@ class Array(ctypes.Structure):
                 ("flags", c_uint)]
 
 def array(nbytes):
-    return Array(4096, nbytes >> 16, 0, 32, 4, 0)  # four floats an element
+    # Rows of 256 KiB: a card's mipmapped array has at most 32768 of them.
+    return Array(16384, nbytes >> 18, 0, 32, 4, 0)  # four floats an element
 
 IMAGE = b".version 7.0\\n.target sm_70\\n.address_size 64\\n.visible .global .align 8 .b8 v[%d];\\0"
 streams = new(cuda.cuStreamCreate, 1)

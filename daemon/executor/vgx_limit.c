@@ -1,0 +1,291 @@
+/* Memory that a call allocates and another frees: its size is known before, so it counts before the driver is asked.
+ * Two sessions of a tenant that want its last bytes may both be refused, but never do both get them. Only functions
+ * that allocate or free are replaced: launches and copies call the driver's as without a limit. */
+#include "vgx_limit.h"
+
+#include "vgw_enums.h"
+#include "vgw_shape.h"
+#include "vgx_charge.h"
+#include "vgx_limit_pool.h"
+
+#define GRAIN 512u           /* cuMemAlloc's addresses are multiples of it */
+#define TILE_NBYTES 64u      /* an array's rows are padded to this, if it has more than one, */
+#define TILE_ROWS 8u         /* and their number to this */
+#define HEAP_NBYTES 8u << 20 /* of a context by default: the driver's own */
+enum { LOCATION_DEVICE = 1 };
+
+static struct vgx_backend limited;
+static _Thread_local CUcontext current;
+
+static uint64_t rounded(uint64_t nbytes, uint64_t grain) {
+  return nbytes > UINT64_MAX - grain ? UINT64_MAX : (nbytes + grain - 1) / grain * grain;
+}
+
+static CUdevice device_now(void) {
+  CUdevice device = -1;
+  return vgx_limit_real->current_device(&device) == CUDA_SUCCESS ? device : -1;
+}
+
+/* The context that destroys what is allocated now. NULL: a primary context, or a green one, which has its memory. */
+static CUcontext owner_now(void) { return vgx_charge_has(VGX_CHARGE_CONTEXT, (uintptr_t)current) ? current : NULL; }
+
+/* Have an entry own `nbytes`, which are counted, if the driver has allocated. False: memory is short. */
+static bool settle(CUresult result, enum vgx_charge_kind kind, uint64_t key, CUdevice device, uint64_t nbytes) {
+  bool kept = result == CUDA_SUCCESS && vgx_charge_add(kind, key, device, nbytes, owner_now());
+  if (!kept)
+    vgx_charge_change(device, nbytes, 0);
+  return kept || result != CUDA_SUCCESS;
+}
+
+/* --- linear memory --- */
+
+static CUresult alloc(CUdeviceptr *dptr, size_t bytesize) {
+  CUdevice device = device_now();
+  uint64_t nbytes = rounded(bytesize, GRAIN);
+  CUresult result = vgx_limit_reserve(device, nbytes);
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = vgx_limit_real->cuMemAlloc_v2(dptr, bytesize);
+  if (settle(result, VGX_CHARGE_ADDRESS, result ? 0 : *dptr, device, nbytes))
+    return result;
+  vgx_limit_real->cuMemFree_v2(*dptr);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult alloc_pitch(CUdeviceptr *dptr, size_t *pitch, size_t width, size_t height, unsigned int element) {
+  CUdevice device = device_now();
+  uint64_t nbytes, more;
+  if (__builtin_mul_overflow(rounded(width, GRAIN), height, &nbytes))
+    return vgx_limit_reserve(device, UINT64_MAX);
+  CUresult result = vgx_limit_reserve(device, nbytes);
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = vgx_limit_real->cuMemAllocPitch_v2(dptr, pitch, width, height, element);
+  more = result == CUDA_SUCCESS && *pitch * height > nbytes ? *pitch * height - nbytes : 0;
+  if (more && vgx_limit_reserve(device, more) != CUDA_SUCCESS) { /* rows are longer than expected */
+    vgx_limit_real->cuMemFree_v2(*dptr);
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+    more = 0;
+  }
+  if (settle(result, VGX_CHARGE_ADDRESS, result ? 0 : *dptr, device, nbytes + more))
+    return result;
+  vgx_limit_real->cuMemFree_v2(*dptr);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult free_address(CUdeviceptr dptr) {
+  struct vgx_charge_entry *entry = vgx_charge_take(VGX_CHARGE_ADDRESS, dptr);
+  CUresult result = vgx_limit_real->cuMemFree_v2(dptr);
+  for (CUdevice device = 0; !entry && device < (int)vgx_charge_devices(); device++)
+    vgx_limit_look(device); /* a pool's, or a graph's */
+  vgx_charge_end(entry, result == CUDA_SUCCESS);
+  return result;
+}
+
+/* --- physical memory, which counts until it is neither held nor mapped --- */
+
+static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+                       unsigned long long flags) {
+  if (prop->location.type != LOCATION_DEVICE)
+    return vgx_limit_real->cuMemCreate(handle, size, prop, flags);
+  CUresult result = vgx_limit_reserve(prop->location.id, size);
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = vgx_limit_real->cuMemCreate(handle, size, prop, flags);
+  if (settle(result, VGX_CHARGE_PHYSICAL, result ? 0 : *handle, prop->location.id, size))
+    return result;
+  vgx_limit_real->cuMemRelease(*handle);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult release(CUmemGenericAllocationHandle handle) {
+  struct vgx_charge_entry *entry = vgx_charge_take(VGX_CHARGE_PHYSICAL, handle);
+  CUresult result = vgx_limit_real->cuMemRelease(handle);
+  vgx_charge_end(entry, result == CUDA_SUCCESS);
+  return result;
+}
+
+static CUresult map(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                    unsigned long long flags) {
+  CUresult result = vgx_limit_real->cuMemMap(ptr, size, offset, handle, flags);
+  if (result != CUDA_SUCCESS || vgx_charge_map(ptr, size, handle))
+    return result;
+  vgx_limit_real->cuMemUnmap(ptr, size);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult unmap(CUdeviceptr ptr, size_t size) {
+  CUresult result = vgx_limit_real->cuMemUnmap(ptr, size);
+  if (result == CUDA_SUCCESS)
+    vgx_charge_unmap(ptr, size);
+  return result;
+}
+
+/* --- arrays --- */
+
+/* Bytes of an array, a level being half of the level above; 0: it has no memory of its own. */
+static uint64_t array_nbytes(const CUDA_ARRAY3D_DESCRIPTOR *desc, uint32_t levels) {
+  uint64_t sum = 0, width = desc->Width, height = desc->Height, depth = desc->Depth;
+  uint64_t element = vgw_element_nbytes(desc->Format, desc->NumChannels);
+  if (desc->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
+    return 0;
+  for (uint32_t level = 0; level < levels && level < 32; level++) {
+    uint64_t row = width * element, rows = height ? rounded(height, TILE_ROWS) : 1, nbytes;
+    row = height ? rounded(row, TILE_NBYTES) : row;
+    if (__builtin_mul_overflow(row, rows, &nbytes) || __builtin_mul_overflow(nbytes, depth ? depth : 1, &nbytes) ||
+        __builtin_add_overflow(sum, nbytes, &sum))
+      return UINT64_MAX;
+    width = width > 1 ? width / 2 : 1;
+    height = height > 1 ? height / 2 : height;
+    depth = depth > 1 && !(desc->Flags & CUDA_ARRAY3D_LAYERED) ? depth / 2 : depth;
+  }
+  return rounded(sum, GRAIN);
+}
+
+static CUresult create_array(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *desc) {
+  CUdevice device = device_now();
+  uint64_t nbytes = array_nbytes(desc, 1);
+  CUresult result = nbytes ? vgx_limit_reserve(device, nbytes) : CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = vgx_limit_real->cuArray3DCreate_v2(array, desc);
+  if (settle(result, VGX_CHARGE_ARRAY, result ? 0 : (uintptr_t)*array, device, nbytes))
+    return result;
+  vgx_limit_real->cuArrayDestroy(*array);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult destroy_array(CUarray array) {
+  struct vgx_charge_entry *entry = vgx_charge_take(VGX_CHARGE_ARRAY, (uintptr_t)array);
+  CUresult result = vgx_limit_real->cuArrayDestroy(array);
+  vgx_charge_end(entry, result == CUDA_SUCCESS);
+  return result;
+}
+
+static CUresult create_mipmap(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned int levels) {
+  CUdevice device = device_now();
+  uint64_t nbytes = array_nbytes(desc, levels);
+  CUresult result = nbytes ? vgx_limit_reserve(device, nbytes) : CUDA_SUCCESS;
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = vgx_limit_real->cuMipmappedArrayCreate(array, desc, levels);
+  if (settle(result, VGX_CHARGE_MIPMAP, result ? 0 : (uintptr_t)*array, device, nbytes))
+    return result;
+  vgx_limit_real->cuMipmappedArrayDestroy(*array);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult destroy_mipmap(CUmipmappedArray array) {
+  struct vgx_charge_entry *entry = vgx_charge_take(VGX_CHARGE_MIPMAP, (uintptr_t)array);
+  CUresult result = vgx_limit_real->cuMipmappedArrayDestroy(array);
+  vgx_charge_end(entry, result == CUDA_SUCCESS);
+  return result;
+}
+
+/* --- contexts, which destroy what was allocated in them --- */
+
+static bool is_gone(enum vgx_charge_kind kind, uint64_t key) {
+  uint64_t base;
+  return kind != VGX_CHARGE_ADDRESS ||
+         vgx_limit_real->cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, key) != CUDA_SUCCESS;
+}
+
+static CUresult set_current(CUcontext context) {
+  CUresult result = vgx_limit_real->cuCtxSetCurrent(context);
+  if (result == CUDA_SUCCESS)
+    current = context;
+  return result;
+}
+
+static CUresult create_context(CUcontext *context, unsigned int flags, CUdevice device) {
+  CUresult result = vgx_limit_real->cuCtxCreate_v2(context, flags, device);
+  if (result == CUDA_SUCCESS && !vgx_charge_add(VGX_CHARGE_CONTEXT, (uintptr_t)*context, device, 0, NULL)) {
+    vgx_limit_real->cuCtxDestroy_v2(*context);
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  return result;
+}
+
+static CUresult destroy_context(CUcontext context) {
+  struct vgx_charge_entry *entry = vgx_charge_take(VGX_CHARGE_CONTEXT, (uintptr_t)context);
+  CUdevice device = entry ? vgx_charge_entry_device(entry) : -1;
+  vgx_charge_take_of(context, device);
+  CUresult result = vgx_limit_real->cuCtxDestroy_v2(context);
+  vgx_charge_end_of(context, device, result == CUDA_SUCCESS ? is_gone : NULL);
+  vgx_charge_end(entry, result == CUDA_SUCCESS);
+  return result;
+}
+
+static CUresult end_primary(CUdevice device, CUresult (*call)(CUdevice)) {
+  vgx_charge_take_of(NULL, device);
+  CUresult result = call(device);
+  vgx_charge_end_of(NULL, device, result == CUDA_SUCCESS ? is_gone : NULL);
+  vgx_limit_look(device);
+  return result;
+}
+
+static CUresult release_primary(CUdevice device) {
+  return end_primary(device, vgx_limit_real->cuDevicePrimaryCtxRelease_v2);
+}
+
+static CUresult reset_primary(CUdevice device) {
+  return end_primary(device, vgx_limit_real->cuDevicePrimaryCtxReset_v2);
+}
+
+/* A context's heap for its kernels' malloc is device memory, of the size that the program chooses. */
+static CUresult set_limit(int limit, size_t value) {
+  CUdevice device = device_now();
+  if (limit != CU_LIMIT_MALLOC_HEAP_SIZE)
+    return vgx_limit_real->cuCtxSetLimit(limit, value);
+  uint64_t nbytes = value > (HEAP_NBYTES) ? value - (HEAP_NBYTES) : 0;
+  CUresult result = vgx_limit_reserve(device, nbytes);
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = vgx_limit_real->cuCtxSetLimit(limit, value);
+  return settle(result, VGX_CHARGE_HEAP, (uintptr_t)current, device, nbytes) ? result : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* --- what the program sees --- */
+
+static CUresult get_info(size_t *left, size_t *total) {
+  CUdevice device = device_now();
+  CUresult result = vgx_limit_real->cuMemGetInfo_v2(left, total);
+  if (result != CUDA_SUCCESS)
+    return result;
+  vgx_limit_look(device);
+  int64_t room = vgx_charge_room(device);
+  uint64_t most = room < 0 ? 0 : (uint64_t)room;
+  *left = *left < most ? *left : most;
+  *total = *total < vgx_charge_limit() ? *total : vgx_charge_limit();
+  return CUDA_SUCCESS;
+}
+
+const struct vgx_backend *vgx_limit_backend(const struct vgx_backend *backend, struct vgw_ledger *ledger, uint32_t row,
+                                            uint64_t limit_nbytes, const uint8_t *host_devices, uint32_t count) {
+  vgx_charge_init(ledger, row, limit_nbytes, host_devices, count);
+  limited = *backend;
+#define REPLACE(function, with)                                                                                        \
+  if (backend->function)                                                                                               \
+    limited.function = with;
+  REPLACE(cuMemAlloc_v2, alloc)
+  REPLACE(cuMemAllocPitch_v2, alloc_pitch)
+  REPLACE(cuMemFree_v2, free_address)
+  REPLACE(cuMemCreate, create)
+  REPLACE(cuMemRelease, release)
+  REPLACE(cuMemMap, map)
+  REPLACE(cuMemUnmap, unmap)
+  REPLACE(cuArray3DCreate_v2, create_array)
+  REPLACE(cuArrayDestroy, destroy_array)
+  REPLACE(cuMipmappedArrayCreate, create_mipmap)
+  REPLACE(cuMipmappedArrayDestroy, destroy_mipmap)
+  REPLACE(cuCtxSetCurrent, set_current)
+  REPLACE(cuCtxCreate_v2, create_context)
+  REPLACE(cuCtxDestroy_v2, destroy_context)
+  REPLACE(cuDevicePrimaryCtxRelease_v2, release_primary)
+  REPLACE(cuDevicePrimaryCtxReset_v2, reset_primary)
+  REPLACE(cuCtxSetLimit, set_limit)
+  REPLACE(cuMemGetInfo_v2, get_info)
+  limited.cuMemMapArrayAsync = NULL; /* which tile has which memory is not followed */
+  vgx_limit_pools(backend, &limited);
+  return &limited;
+}

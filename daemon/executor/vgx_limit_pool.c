@@ -1,0 +1,496 @@
+/* What the driver reserves: memory of pools, of which it gives allocations out and which it keeps for later ones, and
+ * memory of graphs. Of a pool all that is reserved counts, as the driver says it after each allocation. Of graphs those
+ * bytes count that their nodes allocate, from when they are made executable, and after that what is still reserved. */
+#include "vgx_limit_pool.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "vgx_charge.h"
+
+enum { RESERVED_NOW = 5, USED_NOW = 7 };      /* CU_MEMPOOL_ATTR_*_MEM_CURRENT */
+enum { GRAPH_RESERVED_NOW = 2 };              /* CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT */
+enum { NODE_GRAPH = 4, NODE_MEM_ALLOC = 10 }; /* CUgraphNodeType */
+enum { DEPTH_MAX = 16, DEVICES_MAX = 16 };
+
+#define real vgx_limit_real
+
+const struct vgx_backend *vgx_limit_real;
+static void (*reason)(CUresult result, bool ends, const char *text);
+static atomic_flag told = ATOMIC_FLAG_INIT; /* the client, why an allocation is refused: once, as it may try again */
+
+struct pool {
+  struct pool *next;
+  CUmemoryPool handle;
+  CUdevice device;
+  uint64_t nbytes; /* that count */
+  bool destroyed;  /* by the client; the driver's goes when nothing of it is used */
+};
+
+/* Held while a pool is asked for memory, to see what it takes. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct pool *pools;
+static CUstream *freeing; /* streams in which memory of pools has been freed, since the driver was asked about them */
+static size_t freeing_count, freeing_capacity;
+static CUmemoryPool defaults[DEVICES_MAX], currents[DEVICES_MAX]; /* NULL: not asked for; the default */
+static uint64_t left[DEVICES_MAX];                                /* by graphs that are destroyed; counts */
+
+/* --- refusing --- */
+
+static CUresult refuse(CUdevice device, uint64_t nbytes) {
+  char text[200];
+  int64_t room = vgx_charge_room(device);
+  if (reason && !atomic_flag_test_and_set(&told)) {
+    snprintf(text, sizeof text,
+             "%llu bytes are not allocated: the tenant's share has %llu MiB of this device, and %lld bytes are free",
+             (unsigned long long)nbytes, (unsigned long long)vgx_charge_limit() >> 20,
+             (long long)(room < 0 ? 0 : room));
+    reason(CUDA_ERROR_OUT_OF_MEMORY, false, text);
+  }
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void set_reason(void (*to)(CUresult result, bool ends, const char *text)) {
+  reason = to;
+  if (vgx_limit_real->set_reason)
+    vgx_limit_real->set_reason(to);
+}
+
+/* --- looking --- */
+
+static struct pool *find_locked(CUmemoryPool handle) {
+  struct pool *pool = pools;
+  while (pool && pool->handle != handle)
+    pool = pool->next;
+  return pool;
+}
+
+static uint64_t ask(CUmemoryPool pool, int attribute, uint64_t otherwise) {
+  uint64_t value = otherwise;
+  return real->cuMemPoolGetAttribute(pool, attribute, &value) == CUDA_SUCCESS ? value : otherwise;
+}
+
+static void set_locked(struct pool *pool, uint64_t nbytes) {
+  vgx_charge_change(pool->device, pool->nbytes, nbytes);
+  pool->nbytes = nbytes;
+}
+
+/* The driver gives freed memory back to a pool, and a pool's to the device, when it is waited for. The client's waits
+ * do not get here, so do that for the streams that have come to their end. */
+static void observe_locked(void) {
+  size_t left_over = 0;
+  for (size_t i = 0; i < freeing_count; i++) {
+    int captures = 0; /* asking such a stream would end its capture */
+    if (real->cuStreamGetCaptureInfo_v2(freeing[i], &captures, NULL, NULL, NULL, NULL) != CUDA_SUCCESS || captures ||
+        real->cuStreamQuery(freeing[i]) != CUDA_SUCCESS)
+      freeing[left_over++] = freeing[i];
+    else
+      real->cuStreamSynchronize(freeing[i]);
+  }
+  freeing_count = left_over;
+}
+
+static void look_at_pools_locked(CUdevice device) {
+  for (struct pool **at = &pools; *at;) {
+    struct pool *pool = *at;
+    if (pool->device == device)
+      set_locked(pool, ask(pool->handle, RESERVED_NOW, pool->nbytes));
+    if (pool->device == device && pool->destroyed && !ask(pool->handle, USED_NOW, 1) &&
+        real->cuMemPoolDestroy(pool->handle) == CUDA_SUCCESS) {
+      set_locked(pool, 0);
+      *at = pool->next;
+      free(pool);
+    } else {
+      at = &pool->next;
+    }
+  }
+}
+
+static uint64_t reserved_for_graphs(CUdevice device) {
+  uint64_t nbytes = 0;
+  return real->cuDeviceGetGraphMemAttribute(device, GRAPH_RESERVED_NOW, &nbytes) == CUDA_SUCCESS ? nbytes : UINT64_MAX;
+}
+
+static void set_left_locked(CUdevice device, uint64_t most) {
+  uint64_t reserved = most ? reserved_for_graphs(device) : 0, nbytes = most < reserved ? most : reserved;
+  vgx_charge_change(device, left[device], nbytes);
+  left[device] = nbytes;
+}
+
+static bool is_device(CUdevice device) { return device >= 0 && (uint32_t)device < vgx_charge_devices(); }
+
+static void look_locked(CUdevice device) {
+  observe_locked();
+  look_at_pools_locked(device);
+  set_left_locked(device, left[device]);
+}
+
+void vgx_limit_look(CUdevice device) {
+  if (!is_device(device))
+    return;
+  pthread_mutex_lock(&lock);
+  look_locked(device);
+  pthread_mutex_unlock(&lock);
+}
+
+/* Have the driver free what it keeps for later, as it does itself when a card's memory is short. */
+static void trim_locked(CUdevice device) {
+  observe_locked();
+  for (struct pool *pool = pools; pool; pool = pool->next)
+    if (pool->device == device)
+      real->cuMemPoolTrimTo(pool->handle, 0);
+  if (left[device])
+    real->cuDeviceGraphMemTrim(device);
+  look_locked(device);
+}
+
+static bool reserve_locked(CUdevice device, uint64_t nbytes) {
+  if (!nbytes || vgx_charge_reserve(device, nbytes))
+    return true;
+  if (!is_device(device) || nbytes > vgx_charge_limit())
+    return false;
+  trim_locked(device);
+  return vgx_charge_reserve(device, nbytes);
+}
+
+CUresult vgx_limit_reserve(CUdevice device, uint64_t nbytes) {
+  if (!nbytes || vgx_charge_reserve(device, nbytes))
+    return CUDA_SUCCESS;
+  pthread_mutex_lock(&lock);
+  bool fits = reserve_locked(device, nbytes);
+  pthread_mutex_unlock(&lock);
+  return fits ? CUDA_SUCCESS : refuse(device, nbytes);
+}
+
+/* --- pools --- */
+
+static bool add_locked(CUmemoryPool handle, CUdevice device) {
+  struct pool *pool = is_device(device) ? malloc(sizeof *pool) : NULL;
+  if (!pool)
+    return false;
+  *pool = (struct pool){pools, handle, device, 0, false};
+  pools = pool;
+  return true;
+}
+
+/* The devices' own pools, at the first use of any. */
+static void add_defaults_locked(void) {
+  for (CUdevice device = 0; is_device(device); device++)
+    if (!defaults[device] && (real->cuDeviceGetDefaultMemPool(&defaults[device], device) != CUDA_SUCCESS ||
+                              !add_locked(defaults[device], device)))
+      defaults[device] = NULL;
+}
+
+static CUresult create_pool(CUmemoryPool *pool, const CUmemPoolProps *props) {
+  CUresult result = real->cuMemPoolCreate(pool, props);
+  if (result != CUDA_SUCCESS)
+    return result;
+  pthread_mutex_lock(&lock);
+  bool added = add_locked(*pool, props->location.id);
+  pthread_mutex_unlock(&lock);
+  if (added)
+    return CUDA_SUCCESS;
+  real->cuMemPoolDestroy(*pool);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* A pool of which something is used stays with the driver until that is freed: it could not be asked otherwise. */
+static CUresult destroy_pool(CUmemoryPool handle) {
+  pthread_mutex_lock(&lock);
+  add_defaults_locked();
+  struct pool *pool = find_locked(handle);
+  CUresult result = CUDA_SUCCESS;
+  if (!pool) {
+    result = real->cuMemPoolDestroy(handle); /* imported */
+  } else if (pool->handle == defaults[pool->device]) {
+    result = CUDA_ERROR_INVALID_VALUE;
+  } else {
+    uint64_t keeps = 0;
+    if (currents[pool->device] == handle &&
+        real->cuDeviceSetMemPool(pool->device, defaults[pool->device]) == CUDA_SUCCESS)
+      currents[pool->device] = NULL;
+    pool->destroyed = true;
+    real->cuMemPoolSetAttribute(handle, 4 /* release threshold */, &keeps);
+    real->cuMemPoolTrimTo(handle, 0);
+    look_at_pools_locked(pool->device);
+  }
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+static CUresult trim_pool(CUmemoryPool handle, size_t keep) {
+  pthread_mutex_lock(&lock);
+  observe_locked();
+  CUresult result = real->cuMemPoolTrimTo(handle, keep);
+  struct pool *pool = find_locked(handle);
+  if (pool)
+    look_at_pools_locked(pool->device);
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+static void add_freeing_locked(CUstream stream) {
+  size_t i = 0;
+  while (i < freeing_count && freeing[i] != stream)
+    i++;
+  if (i == freeing_count && i == freeing_capacity) {
+    CUstream *grown = realloc(freeing, (2 * i + 16) * sizeof(CUstream));
+    freeing = grown ? grown : freeing;
+    freeing_capacity = grown ? 2 * i + 16 : i;
+  }
+  if (i == freeing_count && i < freeing_capacity)
+    freeing[freeing_count++] = stream;
+}
+
+static CUresult free_async(CUdeviceptr dptr, CUstream stream) {
+  CUresult result = real->cuMemFreeAsync(dptr, stream);
+  pthread_mutex_lock(&lock);
+  if (result == CUDA_SUCCESS)
+    add_freeing_locked(stream);
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+static CUresult destroy_stream(CUstream stream) {
+  pthread_mutex_lock(&lock);
+  for (size_t i = 0; i < freeing_count; i++)
+    if (freeing[i] == stream)
+      freeing[i] = freeing[--freeing_count];
+  pthread_mutex_unlock(&lock);
+  return real->cuStreamDestroy_v2(stream);
+}
+
+static CUresult set_current_pool(CUdevice device, CUmemoryPool handle) {
+  CUresult result = real->cuDeviceSetMemPool(device, handle);
+  pthread_mutex_lock(&lock);
+  if (result == CUDA_SUCCESS && is_device(device))
+    currents[device] = handle;
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+static void sum_locked(uint64_t sums[DEVICES_MAX]) {
+  memset(sums, 0, DEVICES_MAX * sizeof *sums);
+  for (CUdevice device = 0; is_device(device); device++)
+    look_at_pools_locked(device);
+  for (const struct pool *pool = pools; pool; pool = pool->next)
+    sums[pool->device] += pool->nbytes;
+}
+
+/* How much of what pools have reserved they could give out. */
+static uint64_t kept_locked(CUdevice device) {
+  uint64_t sum = 0;
+  for (const struct pool *pool = pools; pool; pool = pool->next) {
+    uint64_t in_use = pool->device == device ? ask(pool->handle, USED_NOW, pool->nbytes) : pool->nbytes;
+    sum += pool->nbytes > in_use ? pool->nbytes - in_use : 0;
+  }
+  return sum;
+}
+
+/* Allocate from `pool`; NULL: the current one of the stream's device, which is `device` as a rule. */
+static CUresult allocate_locked(CUdevice device, CUdeviceptr *dptr, size_t nbytes, CUmemoryPool pool, CUstream stream) {
+  uint64_t before[DEVICES_MAX], after[DEVICES_MAX];
+  sum_locked(before);
+  bool counted = vgx_charge_reserve(device, nbytes);
+  if (!counted)
+    observe_locked();
+  if (!counted && nbytes > kept_locked(device)) {
+    trim_locked(device);
+    sum_locked(before);
+    counted = vgx_charge_reserve(device, nbytes);
+    if (!counted && nbytes > kept_locked(device))
+      return refuse(device, nbytes);
+  }
+  CUresult result =
+      pool ? real->cuMemAllocFromPoolAsync(dptr, nbytes, pool, stream) : real->cuMemAllocAsync(dptr, nbytes, stream);
+  sum_locked(after);
+  if (counted)
+    vgx_charge_change(device, nbytes, 0);
+  for (CUdevice each = 0; is_device(each) && result == CUDA_SUCCESS; each++)
+    if (after[each] > before[each] && vgx_charge_room(each) < 0) {
+      /* The pool has reserved more than it was asked for, or another session of the tenant was first. */
+      if (real->cuMemFreeAsync(*dptr, stream) == CUDA_SUCCESS)
+        add_freeing_locked(stream);
+      trim_locked(each);
+      result = refuse(each, nbytes);
+    }
+  return result;
+}
+
+static CUresult allocate(CUdeviceptr *dptr, size_t nbytes, CUmemoryPool handle, CUstream stream) {
+  CUdevice device = -1;
+  CUresult result = real->current_device(&device);
+  if (result != CUDA_SUCCESS)
+    return result;
+  pthread_mutex_lock(&lock);
+  add_defaults_locked();
+  const struct pool *pool = handle ? find_locked(handle) : NULL;
+  if (handle && !pool) /* imported: it has no memory of its own to give out, and the driver refuses */
+    result = real->cuMemAllocFromPoolAsync(dptr, nbytes, handle, stream);
+  else
+    result = allocate_locked(pool ? pool->device : device, dptr, nbytes, handle, stream);
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+static CUresult alloc_async(CUdeviceptr *dptr, size_t nbytes, CUstream stream) {
+  return allocate(dptr, nbytes, NULL, stream);
+}
+
+static CUresult alloc_from_pool(CUdeviceptr *dptr, size_t nbytes, CUmemoryPool pool, CUstream stream) {
+  return allocate(dptr, nbytes, pool, stream);
+}
+
+/* --- waiting, after which the driver may have given memory of pools back --- */
+
+static CUresult waited(CUresult result) {
+  pthread_mutex_lock(&lock);
+  for (CUdevice device = 0; pools && is_device(device); device++)
+    look_at_pools_locked(device);
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+static CUresult synchronize_stream(CUstream stream) { return waited(real->cuStreamSynchronize(stream)); }
+
+static CUresult synchronize_event(CUevent event) { return waited(real->cuEventSynchronize(event)); }
+
+static CUresult synchronize_context(void) { return waited(real->cuCtxSynchronize()); }
+
+/* --- graphs --- */
+
+/* Add what a graph's nodes allocate, those of its child graphs included, to `sums`. */
+static CUresult sum_nodes(CUgraph graph, uint64_t sums[DEVICES_MAX], int depth) {
+  size_t count = 0;
+  CUresult result = real->cuGraphGetNodes(graph, NULL, &count);
+  CUgraphNode *nodes = result == CUDA_SUCCESS && count ? malloc(count * sizeof(CUgraphNode)) : NULL;
+  if (result != CUDA_SUCCESS || !count || !nodes)
+    return result == CUDA_SUCCESS && count ? CUDA_ERROR_OUT_OF_MEMORY : result;
+  result = real->cuGraphGetNodes(graph, nodes, &count);
+  for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+    int type = 0;
+    result = real->cuGraphNodeGetType(nodes[i], &type);
+    if (result == CUDA_SUCCESS && type == NODE_MEM_ALLOC) {
+      CUDA_MEM_ALLOC_NODE_PARAMS params = {0};
+      result = real->cuGraphMemAllocNodeGetParams(nodes[i], &params);
+      CUdevice device = params.poolProps.location.id;
+      if (result == CUDA_SUCCESS && is_device(device))
+        sums[device] += params.bytesize;
+    } else if (result == CUDA_SUCCESS && type == NODE_GRAPH) {
+      CUgraph child;
+      result = depth < DEPTH_MAX ? real->cuGraphChildGraphNodeGetGraph(nodes[i], &child) : CUDA_ERROR_NOT_SUPPORTED;
+      result = result == CUDA_SUCCESS ? sum_nodes(child, sums, depth + 1) : result;
+    }
+  }
+  free(nodes);
+  return result;
+}
+
+static uint64_t key_of(CUgraphExec exec, CUdevice device) { return (uintptr_t)exec + (uint32_t)device; }
+
+/* Have entries own what nodes allocate, which is counted. False: memory is short; none of it counts any more. */
+static bool settle(CUgraphExec exec, const uint64_t sums[DEVICES_MAX]) {
+  CUdevice device = 0;
+  for (; is_device(device); device++)
+    if (sums[device] && !vgx_charge_add(VGX_CHARGE_GRAPH, key_of(exec, device), device, sums[device], NULL))
+      break;
+  if (!is_device(device))
+    return true;
+  for (CUdevice rest = device; is_device(rest); rest++)
+    vgx_charge_change(rest, sums[rest], 0);
+  while (device-- > 0)
+    vgx_charge_end(vgx_charge_take(VGX_CHARGE_GRAPH, key_of(exec, device)), true);
+  return false;
+}
+
+static CUresult instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
+  uint64_t sums[DEVICES_MAX] = {0};
+  CUresult result = sum_nodes(graph, sums, 0);
+  CUdevice device = 0;
+  for (; is_device(device) && result == CUDA_SUCCESS; device++)
+    result = vgx_limit_reserve(device, sums[device]);
+  if (result != CUDA_SUCCESS)
+    device--; /* of this one nothing counts */
+  else
+    result = real->cuGraphInstantiateWithFlags(exec, graph, flags);
+  if (result != CUDA_SUCCESS) {
+    while (device-- > 0)
+      vgx_charge_change(device, sums[device], 0);
+    return result;
+  }
+  if (settle(*exec, sums))
+    return CUDA_SUCCESS;
+  real->cuGraphExecDestroy(*exec);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* What it has allocated and not freed stays with the device, and so does what the driver keeps for other graphs. */
+static CUresult destroy_exec(CUgraphExec exec) {
+  struct vgx_charge_entry *entries[DEVICES_MAX] = {0};
+  for (CUdevice device = 0; is_device(device); device++)
+    entries[device] = vgx_charge_take(VGX_CHARGE_GRAPH, key_of(exec, device));
+  CUresult result = real->cuGraphExecDestroy(exec);
+  pthread_mutex_lock(&lock);
+  for (CUdevice device = 0; is_device(device); device++) {
+    if (entries[device] && result == CUDA_SUCCESS)
+      set_left_locked(device, left[device] + vgx_charge_entry_nbytes(entries[device]));
+    vgx_charge_end(entries[device], result == CUDA_SUCCESS);
+  }
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+/* The driver refuses this for most graphs with memory of their own. */
+static CUresult update_exec(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info) {
+  uint64_t sums[DEVICES_MAX] = {0};
+  CUresult result = sum_nodes(graph, sums, 0);
+  for (CUdevice device = 0; is_device(device) && result == CUDA_SUCCESS; device++)
+    if (sums[device] > vgx_charge_nbytes(VGX_CHARGE_GRAPH, key_of(exec, device)))
+      result = CUDA_ERROR_NOT_SUPPORTED;
+  return result == CUDA_SUCCESS ? real->cuGraphExecUpdate_v2(exec, graph, info) : result;
+}
+
+static CUresult trim_graphs(CUdevice device) {
+  CUresult result = real->cuDeviceGraphMemTrim(device);
+  vgx_limit_look(device);
+  return result;
+}
+
+void vgx_limit_pools(const struct vgx_backend *backend, struct vgx_backend *limited) {
+  real = backend;
+  limited->set_reason = set_reason;
+#define REPLACE(function, with)                                                                                        \
+  if (real->function)                                                                                                  \
+    limited->function = with;
+  REPLACE(cuStreamSynchronize, synchronize_stream)
+  REPLACE(cuEventSynchronize, synchronize_event)
+  REPLACE(cuCtxSynchronize, synchronize_context)
+  /* A driver that does not tell what pools and graphs have reserved is not asked for either. */
+  if (!real->cuMemPoolGetAttribute || !real->cuMemPoolSetAttribute || !real->cuMemPoolTrimTo ||
+      !real->cuDeviceGetDefaultMemPool || !real->cuDeviceSetMemPool || !real->cuStreamGetCaptureInfo_v2) {
+    limited->cuMemAllocAsync = NULL;
+    limited->cuMemAllocFromPoolAsync = NULL;
+    limited->cuMemPoolCreate = NULL;
+  } else {
+    REPLACE(cuMemAllocAsync, alloc_async)
+    REPLACE(cuMemAllocFromPoolAsync, alloc_from_pool)
+    REPLACE(cuMemFreeAsync, free_async)
+    REPLACE(cuStreamDestroy_v2, destroy_stream)
+    REPLACE(cuMemPoolCreate, create_pool)
+    REPLACE(cuMemPoolDestroy, destroy_pool)
+    REPLACE(cuMemPoolTrimTo, trim_pool)
+    REPLACE(cuDeviceSetMemPool, set_current_pool)
+  }
+  if (!real->cuDeviceGetGraphMemAttribute || !real->cuDeviceGraphMemTrim || !real->cuGraphMemAllocNodeGetParams ||
+      !real->cuGraphGetNodes || !real->cuGraphNodeGetType) {
+    limited->cuGraphAddMemAllocNode = NULL;
+    return;
+  }
+  REPLACE(cuGraphInstantiateWithFlags, instantiate)
+  REPLACE(cuGraphExecDestroy, destroy_exec)
+  REPLACE(cuGraphExecUpdate_v2, update_exec)
+  REPLACE(cuDeviceGraphMemTrim, trim_graphs)
+}

@@ -1,0 +1,19 @@
+/* The part of vgx_limit.c that is about what the driver reserves: memory of pools and graphs. */
+#ifndef VGX_LIMIT_POOL_H
+#define VGX_LIMIT_POOL_H
+
+#include "vgx_backend.h"
+
+extern const struct vgx_backend *vgx_limit_real; /* the backend without the bound */
+
+/* Replace functions of `limited`, a copy of `backend`. */
+void vgx_limit_pools(const struct vgx_backend *backend, struct vgx_backend *limited);
+
+/* Count what the driver has reserved for pools and graphs as of now. */
+void vgx_limit_look(CUdevice device);
+
+/* Count bytes of a device. If they are too many, the driver first frees what it has reserved for later. Returns
+ * CUDA_ERROR_OUT_OF_MEMORY if they still are, which the client is told once. */
+CUresult vgx_limit_reserve(CUdevice device, uint64_t nbytes);
+
+#endif
