@@ -136,10 +136,6 @@ def compare(path: Path) -> int:
         wrong = got != expected
         if wrong.any():
             differing += 1
-            mma = mmas[text][0] if text in mmas else None
-            if isinstance(mma, tensor_core.Mma) and mma.kind in ("e4m3", "e5m2"):  # which step matches the card
-                steps = [s for s in (8, 32) if np.array_equal(tensor_core.reference(mma, mmas[text][1], s), expected)]
-                print(f"  as sums of so many of k at once: {steps or 'neither 8, 16 nor 32'}")
             place = np.argwhere(wrong)[0]
             card, ours = int(expected[tuple(place)]), int(got[tuple(place)])
             print(

@@ -1,6 +1,6 @@
 """What a device computes for each form of PTX, for every input of its approximations, and for textures.
 
-    python3 tests/gpu/oracle.py OUT [--known FILE.tsv] [--jobs N] [--only forms approximations textures]
+    python3 tests/gpu/oracle.py OUT [--known FILE.tsv] [--jobs N] [--only forms tensor approximations textures]
 
 It needs numpy and libcuda alone: a card's, or the simulator's by `vgpu run`. OUT/answers.tsv has a line for each
 question: its name, a digest of the answer's bits and, for element-wise forms, one with every NaN made equal; or
@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -27,7 +28,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.gpu import textures
 from tests.gpu.driver import Driver, Refusal, Words
-from tests.vgpusim.codegen import card_forms, more_forms, tensor_core, warp_forms, warpgroup_forms
+from tests.vgpusim.codegen import (
+    card_forms,
+    edge_inputs,
+    more_forms,
+    sparse_forms,
+    tensor_core,
+    warp_forms,
+    warpgroup_forms,
+)
 
 HEADER = ".version 8.8\n.target sm_90\n.address_size 64\n"
 KEPT = 512  # words of an answer that words.npz has at most
@@ -60,25 +69,23 @@ def _matrix(form: tensor_core.Mma, special: bool) -> Question:
     return Question(f"{'fixed special' if special else 'recorded'} {form.text}", ask)
 
 
-def _warp(form: warp_forms.WarpForm, special: bool) -> Question:
+def _warp(form: warp_forms.WarpForm, name: str, words: Callable[[], Words]) -> Question:
     def ask(driver: Driver) -> Words:
-        words = warp_forms.inputs(form, special)
         result = np.zeros((warp_forms.WARPS * 32, form.results), np.uint32)
         scratch = np.zeros(warp_forms.WARPS * warp_forms.SCRATCH_NBYTES, np.uint8)
-        driver.run(warp_forms.kernel(form), warp_forms.WARPS, 32, words, result, scratch)
+        driver.run(warp_forms.kernel(form), warp_forms.WARPS, 32, words(), result, scratch)
         return result
 
-    return Question(f"{'special' if special else 'usual'} {form.text}", ask)
+    return Question(f"{name} {form.text}", ask)
 
 
-def _warpgroup(form: warp_forms.WarpForm, special: bool) -> Question:
+def _warpgroup(form: warp_forms.WarpForm, name: str, words: Callable[[], Words]) -> Question:
     def ask(driver: Driver) -> Words:
-        words = warpgroup_forms.inputs(form, special)
         result = np.zeros((warpgroup_forms.GROUPS * 128, form.results), np.uint32)
-        driver.run(warpgroup_forms.kernel(form), warpgroup_forms.GROUPS, 128, words, result, result.copy())
+        driver.run(warpgroup_forms.kernel(form), warpgroup_forms.GROUPS, 128, words(), result, result.copy())
         return result
 
-    return Question(f"{'special' if special else 'usual'} {form.text}", ask)
+    return Question(f"{name} {form.text}", ask)
 
 
 def _texture(texture: textures.Texture) -> Question:
@@ -89,12 +96,32 @@ def _forms() -> list[Question]:
     found = [_element(form) for form in (*card_forms.forms(), *more_forms.forms())]
     for special in (False, True):
         found += [_matrix(mma, special) for mma in tensor_core.FORMS]
-        found += [_warp(form, special) for form in warp_forms.forms()]
-        found += [_warpgroup(form, special) for form in warpgroup_forms.forms()]
+        name = "special" if special else "usual"
+        found += [_warp(f, name, partial(warp_forms.inputs, f, special)) for f in warp_forms.forms()]
+        found += [_warpgroup(f, name, partial(warpgroup_forms.inputs, f, special)) for f in warpgroup_forms.forms()]
     return found
 
 
-QUESTIONS = {"forms": _forms, "textures": lambda: [_texture(texture) for texture in textures.textures()]}
+def _tensor() -> list[Question]:
+    """Products at the edges of their types, and sparse ones."""
+    found = []
+    for name in edge_inputs.CLASSES:
+        chosen = [form for form in warp_forms.forms() if "mma." in form.text and ".s32" not in form.text]
+        found += [_warp(f, name, partial(edge_inputs.inputs, f, name)) for f in chosen if "mma.sp" not in f.text]
+        groups = [form for form in warpgroup_forms.forms() if ".s32" not in form.text]
+        found += [_warpgroup(f, name, partial(edge_inputs.inputs, f, name)) for f in groups]
+    for name in ("usual", "special", *edge_inputs.CLASSES):
+        chosen = [form for form in sparse_forms.forms() if name in ("usual", "special") or form.text.endswith(" 0x0;")]
+        chosen = [form for form in chosen if name == "usual" or form.parts[2][0] != "s32"]
+        found += [_warp(f, name, partial(sparse_forms.inputs, f, name)) for f in chosen]
+    return found
+
+
+QUESTIONS = {
+    "forms": _forms,
+    "tensor": _tensor,
+    "textures": lambda: [_texture(texture) for texture in textures.textures()],
+}
 Answer = tuple[str, str, str, Words | None]
 Job = tuple[str, tuple[int, ...]]
 
@@ -236,7 +263,7 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="ask forms, too, that FILE.tsv does not have")
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--limit-s", type=float, default=150, help="seconds for the forms, and for the textures (150)")
-    parser.add_argument("--only", nargs="+", default=("forms", "approximations", "textures"))
+    parser.add_argument("--only", nargs="+", default=("forms", "tensor", "approximations", "textures"))
     options = parser.parse_args()
     begin, known = time.monotonic(), _known(options.known)
     options.out.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ and added as integers; the sum is cut to f32, or rounded to f16. A product's exp
 significand may be up to 4; a subnormal factor has the smallest exponent of its type, and a product or accumulator that
 is zero takes no part in the alignment. Hopper keeps 25 bits and takes 32 bytes of k at once; in wgmma of 8-bit floats
 it keeps 13 bits, and a sum has 14 bits. Source: the published bit-accurate models of tensor cores (Fasi et al. 2021,
-"Numerical behavior of NVIDIA tensor cores"; Xie et al. 2025, "MMA-Sim"); tests/vgpusim/codegen/test_card_warp.py
+"Numerical behavior of NVIDIA tensor cores"; Xie et al. 2025, "MMA-Sim"); tests/vgpusim/codegen/test_card_tensor.py
 compares with an H200.
 
 Usual operands, neither infinite nor NaN nor of extreme exponents, are multiplied in f32 and added in 32 bits; others in
@@ -197,13 +197,34 @@ def double_bits(e: Emitter, unit: Unit, terms: Terms, d_type: str) -> str:
         if unit.significant < 24:
             cut = e.v(f"and {word} {e.from_fp(FORM, exact, 'f64')}, {FORM.const(-1 << (53 - unit.significant), 64)}")
             exact = e.to_fp(FORM, cut, "f64")
-        bits = narrow(e, FORM, exact, None, "f64", "f32", "rz")
+        bits = _cut(e, exact)
     return _or_special(e, terms, bits, d_type)
 
 
+def _cut(e: Emitter, exact: str) -> str:
+    """Bits of a double cut to f32: an infinity if it is beyond every f32; a zero is positive."""
+    double, word, flag = FORM.of("double"), FORM.int(32), FORM.int(1)
+    bits = narrow(e, FORM, exact, None, "f64", "f32", "rz")
+    beyond = e.v(f"fcmp oge {double} {e.fcall(FORM, 'fabs', 'double', exact)}, {FORM.fconst(2.0**128, 'double')}")
+    sign = e.v(f"and {word} {bits}, {FORM.const(1 << 31, 32)}")
+    zero = e.v(f"icmp eq {word} {bits}, {sign}")
+    bits = e.v(f"select {flag} {zero}, {word} {FORM.const(0, 32)}, {word} {bits}")
+    infinity = e.v(f"or {word} {sign}, {FORM.const(_INFINITY, 32)}")
+    return e.v(f"select {flag} {beyond}, {word} {infinity}, {word} {bits}")
+
+
+def rounded_sum(e: Emitter, x: str, y: str, kind: str) -> str:
+    """Bits of the sum of two floats, rounded to nearest; both have values of `kind`. An f32 sum of two f16 rounds
+    to f16 as the exact sum does, since it has more than twice as many bits."""
+    total = e.v(f"fadd {FORM.of('float')} {x}, {y}")
+    if kind == "f16":
+        total = e.v(f"fptrunc {FORM.of('float')} {total} to {FORM.of('half')}")
+    return e.canonical_nan(FORM, e.from_fp(FORM, total, kind), kind)
+
+
 def _or_special(e: Emitter, terms: Terms, bits: str, d_type: str) -> str:
-    """The result's bits, or those of an infinity or NaN if an operand is one. In double precision finite operands
-    result in neither.
+    """The result's bits, or those of an infinity or NaN if an operand is one. In double precision the sum
+    of finite operands is neither.
     """
     double, flag = FORM.of("double"), FORM.int(1)
     value = terms.accumulator

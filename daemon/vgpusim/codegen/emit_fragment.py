@@ -2,7 +2,7 @@
 
 Ready factors are f32. Of A they are as the lanes hold them: a vector has four k of eight rows. Of B they are turned:
 four columns, the odd or the even ones of a tile, are neighbours. Behind the factors come their exponents, four bytes to
-a lane, and whether all factors are usual (emit_aligned_sum).
+a lane, those of each step's k (Steps) by themselves, and whether all factors are usual (emit_aligned_sum).
 
 The difference of the bytes of a factor of A and one of B is the biased exponent of their product. If one is zero the
 difference is not positive."""
@@ -33,9 +33,17 @@ Place = Callable[[int, int, int], tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
+class Steps:
+    """Which k are added at once."""
+
+    count: int
+    by_halves: bool = False  # the k of the lower halves of registers come before those of the upper halves
+
+
+@dataclass(frozen=True, slots=True)
 class Side:
     """A or B: the type of its elements in registers and that by which they are multiplied; for each tile the elements
-    of a lane in the order of k."""
+    of a lane in the order in which they are added."""
 
     is_a: bool
     kind: str
@@ -43,6 +51,7 @@ class Side:
     per_register: int
     tiles: list[list[int]]
     ks: list[list[int]]  # what each of a tile's elements is, by lane of the group
+    together: int  # elements of a lane that are added at once
 
     @property
     def slots(self) -> int:
@@ -53,8 +62,21 @@ class Side:
         return len(self.tiles) * self.slots * VECTOR_NBYTES
 
     @property
+    def steps(self) -> list[range]:
+        """The slots that are added at once."""
+        return [range(at, at + self.together) for at in range(0, self.slots, self.together)]
+
+    @property
+    def groups_of_step(self) -> int:
+        return -(-self.together // TOGETHER)
+
+    @property
     def groups(self) -> int:
-        return -(-self.slots // TOGETHER)
+        return len(self.steps) * self.groups_of_step
+
+    def grouped(self, tile: Sequence[int]) -> list[Sequence[int]]:
+        """A tile's elements by the register that has their exponents."""
+        return [tile[at : min(at + TOGETHER, slots.stop)] for slots in self.steps for at in slots[::TOGETHER]]
 
     @property
     def usual_at(self) -> int:
@@ -65,18 +87,24 @@ class Side:
         return self.usual_at + 64
 
 
-def side(is_a: bool, kind: str, factor: str, per_register: int, count: int, place: Place) -> Side:
+def side(is_a: bool, kind: str, factor: str, per_register: int, count: int, place: Place, steps: Steps) -> Side:
     """Of a fragment of `count` elements a lane. `place`: row or column, and k, by group, lane of it and element."""
+
+    def order(element: tuple[list[int], int]) -> tuple[bool, list[int]]:
+        return steps.by_halves and element[1] % per_register >= per_register // 2, element[0]
+
     tiles: dict[int, list[tuple[list[int], int]]] = {}
     for i in range(count):
         row = place(0, 0, i)[0]
         ks = [place(0, t, i)[1] for t in range(GROUP)]
         assert all(place(g, t, i) == (row + g, ks[t]) for g in range(TILE) for t in range(GROUP))
         tiles.setdefault(row, []).append((ks, i))
-    found = [sorted(tiles[row]) for row in sorted(tiles)]
+    found = [sorted(tiles[row], key=order) for row in sorted(tiles)]
     orders = [[ks for ks, _ in tile] for tile in found]
     assert all(order == orders[0] for order in orders)
-    return Side(is_a, kind, factor, per_register, [[i for _, i in tile] for tile in found], orders[0])
+    together = min(steps.count // GROUP, len(orders[0]))
+    assert len(orders[0]) % together == 0
+    return Side(is_a, kind, factor, per_register, [[i for _, i in tile] for tile in found], orders[0], together)
 
 
 def prepare(e: Emitter, name: str, given: Side, split: Callable[[Emitter, str, str], list[str]]) -> str:
@@ -118,9 +146,9 @@ def _of_halves(e: Emitter, given: Side, registers: Sequence[str], _: Callable[[E
             half = halves[element // 2]
             bits = e.v(f"shufflevector {kind} {half}, {kind} poison, <{WARP} x i32> <{order}>")
             _put(e, "float", _widened(e, bits, given.kind), (number * given.slots + slot) * VECTOR_NBYTES)
-        for group in range(given.groups):
+        for group, elements in enumerate(given.grouped(tile)):
             total = ""
-            pairs = tile[group * TOGETHER : (group + 1) * TOGETHER : 2]
+            pairs = elements[::2]
             assert all(element % 2 == 0 for element in pairs)
             for position, element in enumerate(pairs):
                 exponent = _exponents(e, _PAIRS, 16, sizes[element // 2], fraction, given)
@@ -153,9 +181,9 @@ def _of_floats(
             if not given.is_a:
                 value = e.v(f"shufflevector {kind} {value}, {kind} poison, <{WARP} x i32> <{order}>")
             _put(e, "float", value, (number * given.slots + slot) * VECTOR_NBYTES)
-        for group in range(given.groups):
+        for group, elements in enumerate(given.grouped(tile)):
             total = ""
-            for position, element in enumerate(tile[group * TOGETHER : (group + 1) * TOGETHER]):
+            for position, element in enumerate(elements):
                 byte = _exponents(e, LANES, 32, sizes[element], 23, given)
                 if position:
                     byte = e.v(f"or {word} {total}, {e.v(f'shl {word} {byte}, splat (i32 {8 * position})')}")

@@ -14,7 +14,7 @@ from vgpusim.codegen import emit_fragment as fragment
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_float import operand
 from vgpusim.codegen.emit_float8 import to_half
-from vgpusim.codegen.emit_fragment import Place, Side
+from vgpusim.codegen.emit_fragment import Place, Side, Steps
 from vgpusim.codegen.emit_memory import elements
 from vgpusim.codegen.emit_tensor_core import product
 from vgpusim.codegen.emitter import Emitter, emits
@@ -184,9 +184,15 @@ def tensor_core(
 ) -> tuple[str, tuple[str, Side], tuple[str, Side]]:
     """The names of functions for a product of floats, of fragments that two further functions make ready.
 
-    Hopper's mma has no 8-bit floats: they become f16, 16 of k at a time. Its wgmma multiplies them as such."""
-    narrow = kind.a in _EIGHT_BITS and kind.warpgroup
-    unit, step = (aligned.NARROW, 32) if narrow else (aligned.WIDE, 16)
+    Hopper's tensor cores take 8-bit floats from wgmma alone. For mma a driver makes f16 of them, multiplies those of
+    the lower halves of registers first, then those of the upper halves, and adds C as add does. Of tf32, wmma takes
+    4 k at a time. (As an H200's answers say; tests/vgpusim/codegen/test_card_tensor.py compares.)"""
+    eight_bits = kind.a in _EIGHT_BITS
+    narrow, converted = eight_bits and kind.warpgroup, eight_bits and not kind.warpgroup
+    steps = Steps(shape.k // 2, by_halves=True) if converted else Steps(32 if narrow else 16)
+    if kind.a == "tf32" and opcode == "wmma":
+        steps = Steps(4)
+    unit = aligned.NARROW if narrow else aligned.WIDE
 
     def by_column(g: int, t: int, i: int) -> tuple[int, int]:
         k, column = shape.b_place(g, t, i)
@@ -194,14 +200,14 @@ def tensor_core(
 
     def side(letter: str, element: str, count: int, place: Place) -> tuple[str, Side]:
         factor = "f16" if element in _EIGHT_BITS and not narrow else element
-        made = fragment.side(letter == "a", element, factor, shape.per_register, count, place)
+        made = fragment.side(letter == "a", element, factor, shape.per_register, count, place, steps)
         helper = f"{opcode}.{letter}.{shape.m}.{shape.n}.{shape.k}.{element}.{factor}"
         _define(e, helper, lambda inner, name: fragment.prepare(inner, name, made, split))
         return helper, made
 
     a, b = side("a", kind.a, shape.a, shape.a_place), side("b", kind.b, shape.b, by_column)
     name = f"{opcode}.{shape.m}.{shape.n}.{shape.k}.{kind}"
-    _define(e, name, lambda inner, name: product(inner, name, shape, kind, (a[1], b[1]), unit, step))
+    _define(e, name, lambda inner, name: product(inner, name, shape, kind, (a[1], b[1]), unit, converted))
     return name, a, b
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from vgpusim.codegen import emit_aligned_sum as aligned
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_aligned_sum import FORM, Flags, Unit
-from vgpusim.codegen.emit_fragment import GROUP, TILE, TOGETHER, VECTOR_NBYTES, Side
+from vgpusim.codegen.emit_fragment import GROUP, TILE, VECTOR_NBYTES, Side
 from vgpusim.codegen.emitter import Emitter
 from vgpusim.codegen.lane_value import LANES
 
@@ -34,13 +34,15 @@ class _Place:
     b_exponents: str
 
 
-def product(e: Emitter, name: str, shape: Shape, kind: Kind, sides: tuple[Side, Side], unit: Unit, step: int) -> str:
+def product(
+    e: Emitter, name: str, shape: Shape, kind: Kind, sides: tuple[Side, Side], unit: Unit, separate: bool
+) -> str:
     """A function of %out, which gets D's registers, %c, which has C's, and %a and %b, which are ready fragments.
 
     Args:
-        step: Elements of k that are added at once.
+        separate: C is not the first accumulator but is added to the sum of the products, rounded to nearest.
     """
-    core = _Core(e, shape, kind, sides, unit, step)
+    core = _Core(e, shape, kind, sides, unit, separate)
     usual = e.v(f"and i32 {core.usual('%a', sides[0])}, {core.usual('%b', sides[1])}")
     e.e(f"br i1 {e.v(f'icmp ne i32 {usual}, 0')}, label %fast, label %special")
     e.label("fast")
@@ -56,18 +58,19 @@ def product(e: Emitter, name: str, shape: Shape, kind: Kind, sides: tuple[Side, 
 
 
 class _Core:
-    def __init__(self, e: Emitter, shape: Shape, kind: Kind, sides: tuple[Side, Side], unit: Unit, step: int) -> None:
-        self.e, self.kind, self.sides, self.unit = e, kind, sides, unit
+    def __init__(
+        self, e: Emitter, shape: Shape, kind: Kind, sides: tuple[Side, Side], unit: Unit, separate: bool
+    ) -> None:
+        self.e, self.kind, self.sides, self.unit, self.separate = e, kind, sides, unit, separate
         self.count = shape.m * shape.n // WARP  # elements of C in a lane
         self.rows, self.columns = (len(side.tiles) for side in sides)
-        assert sides[0].ks == sides[1].ks
-        slots = sides[0].slots
+        assert (sides[0].ks, sides[0].together) == (sides[1].ks, sides[1].together)
         for row in range(self.rows):
             for column in range(self.columns):
                 for odd in range(2):
                     at = odd + 2 * (row + self.rows * column)
                     assert shape.c_place(0, 0, at) == (TILE * row, TILE * column + odd)
-        self.steps = [range(at, min(at + step // GROUP, slots)) for at in range(0, slots, step // GROUP)]
+        self.steps = sides[0].steps
         self.c, self.d = "%c" if kind.c == "f32" else "%wide.c", "%out" if kind.d == "f32" else "%wide.d"
         for place in {self.c, self.d} & {"%wide.c", "%wide.d"}:
             e.e(f"{place} = alloca [{self.count} x {LANES.int(32)}], align 64")
@@ -179,18 +182,19 @@ class _Core:
         pairs = (zip(self._a(place.a, at, "float"), self._b(place.b, at, "float"), strict=True) for at in offsets)
         return [pair for four in pairs for pair in four]
 
-    def _exponents(self, place: _Place, slots: Sequence[int]) -> list[tuple[str, str]]:
+    def _exponents(self, place: _Place, step: int) -> list[tuple[str, str]]:
         a, b = (side.exponents_at for side in self.sides)
-        offsets = [slot // TOGETHER * VECTOR_NBYTES for slot in slots[::TOGETHER]]
+        count = self.sides[0].groups_of_step
+        offsets = [group * VECTOR_NBYTES for group in range(step * count, (step + 1) * count)]
         pairs = (zip(self._a(place.a_exponents, a + at, "i32"), self._b(place.b_exponents, b + at, "i32"), strict=True)
                  for at in offsets)  # fmt: skip
         return [pair for four in pairs for pair in four]
 
     def single(self, place: _Place, flags: Flags) -> Flags:
         e, bits = self.e, ""
-        value = self._accumulator(place)
-        for slots in self.steps:
-            most = aligned.greatest(e, self._exponents(place, slots))
+        value = self._first(place)
+        for number, slots in enumerate(self.steps):
+            most = aligned.greatest(e, self._exponents(place, number))
             value = as_float(e, bits, self.kind.d) if bits else value
             total, worth, flags = aligned.single_sum(e, self.unit, self._factors(place, slots), most, value, flags)
             bits = aligned.single_bits(e, self.unit, total, worth, self.kind.d)
@@ -199,7 +203,7 @@ class _Core:
 
     def double(self, place: _Place, flags: Flags) -> Flags:
         e, bits = self.e, ""
-        value = self._accumulator(place)
+        value = self._first(place)
         least = [aligned.SMALLEST[side.factor] for side in self.sides]
         for slots in self.steps:
             pairs = [(aligned.widened(e, x), aligned.widened(e, y)) for x, y in self._factors(place, slots)]
@@ -209,11 +213,17 @@ class _Core:
         self._store(bits, place)
         return flags
 
+    def _first(self, place: _Place) -> str:
+        """The first step's accumulator."""
+        return FORM.fconst(0.0, "float") if self.separate else self._accumulator(place)
+
     def _accumulator(self, place: _Place) -> str:
         return self.e.v(f"load {FORM.of('float')}, ptr {self._at(self.c, place.c)}, align 64")
 
     def _store(self, bits: str, place: _Place) -> None:
         e = self.e
+        if self.separate:
+            bits = aligned.rounded_sum(e, as_float(e, bits, self.kind.d), self._accumulator(place), self.kind.d)
         if self.kind.d == "f16":
             bits = e.resize(FORM, bits, 16, 32)
         e.e(f"store {FORM.int(32)} {bits}, ptr {self._at(self.d, place.c)}, align 64")

@@ -1,5 +1,5 @@
 """The result of a Hopper tensor core for a warp's fragments, in numpy: the reference for mma of f16, bf16, tf32 and
-8-bit floats. The hardware converts 8-bit floats to f16 and sums 16 elements of k at a time."""
+8-bit floats, of which the driver makes f16."""
 
 from __future__ import annotations
 
@@ -221,8 +221,10 @@ def to_words(form: Mma, matrix: Floats) -> Words:
             lanes[:, lane, index] = matrix[(slice(None), *shape.c_place(lane // 4, lane % 4, index))]
     with np.errstate(all="ignore"):
         if form.d == "f32":
-            return lanes.astype(np.float32).view(np.uint32).reshape(-1, count)
-        halves = lanes.astype(np.float16).view(np.uint16).astype(np.uint32)
+            words = lanes.astype(np.float32).view(np.uint32)
+            return np.where(np.isnan(lanes), np.uint32(0x7FFFFFFF), words).reshape(-1, count)
+        halves = np.where(np.isnan(lanes), np.uint16(0x7FFF), lanes.astype(np.float16).view(np.uint16))
+    halves = halves.astype(np.uint32)
     return np.asarray(halves[..., ::2] | halves[..., 1::2] << 16, np.uint32).reshape(-1, count // 2)
 
 
@@ -231,20 +233,21 @@ def _exponent(value: Floats, smallest: int) -> NDArray[np.int64]:
     return np.where(value == 0, _NONE, np.maximum(exponents, smallest))
 
 
-def reference(form: Mma, words: Words, step: int = 16) -> Words:
-    """`step`: how many elements of k are summed at once for 8-bit floats."""
+def reference(form: Mma, words: Words) -> Words:
+    """The card's words. Of 8-bit floats the lower two of each register of A and B are added first, then the upper two;
+    C is added to the rounded sum, by itself."""
     a, b, c = matrices(form, words)
     if form.kind not in _EIGHT_BITS:
-        return to_words(form, _aligned(form, a, b, c))
-    for at in range(0, a.shape[-1], step):
-        c = _aligned(form, a[..., at : at + step], b[..., at : at + step], c)
-        with np.errstate(all="ignore"):
-            c = c.astype(np.float16 if form.d == "f16" else np.float32).astype(np.float64)
-    return to_words(form, c)
+        return to_words(form, _rounded(form, _aligned(form, a, b, c)))
+    total, upper = np.zeros_like(c), np.arange(a.shape[-1]) % 4 >= 2
+    for half in (~upper, upper):
+        total = _rounded(form, _aligned(form, a[..., half], b[..., half], total))
+    with np.errstate(all="ignore"):
+        return to_words(form, (total + c).astype(np.float16 if form.d == "f16" else np.float32).astype(np.float64))
 
 
 def _aligned(form: Mma, a: Floats, b: Floats, c: Floats) -> Floats:
-    """The sum over all of k at once: terms are truncated to a common unit, and an f32 sum is truncated too."""
+    """The sum over all of k at once of terms that are cut to a common unit; or an infinity or NaN."""
     smallest = _SMALLEST.get(form.kind, _SMALLEST["f16"])
     factors = a[:, :, None, :], b[:, None, :, :]
     with np.errstate(all="ignore"):
@@ -253,11 +256,19 @@ def _aligned(form: Mma, a: Floats, b: Floats, c: Floats) -> Floats:
         exponents = _exponent(factors[0], smallest) + _exponent(factors[1], smallest)
         largest = np.maximum(np.maximum(exponents.max(-1), _exponent(c, -126)), _NONE)
         unit = 2.0 ** (largest - _FRACTION_BITS).astype(np.float64)
-        total = (np.trunc(products / unit[..., None]).sum(-1) + np.trunc(c / unit)) * unit
-        if form.d == "f32":
-            near = total.astype(np.float32)
-            total = np.where(np.abs(near) > np.abs(total), np.nextafter(near, np.float32(0)), near).astype(np.float64)
+        total = (np.trunc(products / unit[..., None]).sum(-1) + np.trunc(c / unit)) * unit + 0.0  # no zero is negative
         return np.where(np.isfinite(special), total, special)
+
+
+def _rounded(form: Mma, total: Floats) -> Floats:
+    """To nearest f16; or cut to f32, to an infinity beyond the greatest f32 and to positive zero below the least."""
+    with np.errstate(all="ignore"):
+        if form.d == "f16":
+            return total.astype(np.float16).astype(np.float64)
+        size = np.abs(total)
+        unit = 2.0 ** (np.maximum(np.frexp(np.where(np.isfinite(size), size, 1.0))[1], -125) - 24)
+        cut = np.where(size < 2.0**128, np.floor(size / unit) * unit, np.where(np.isnan(size), np.nan, np.inf))
+        return np.where(cut == 0, 0.0, np.copysign(cut, total))
 
 
 def in_order(form: Mma, words: Words) -> Words:

@@ -39,7 +39,7 @@ def _registers(letter: str, first: int, count: int) -> str:
     return "{" + ", ".join(f"%{letter}{first + i}" for i in range(count)) + "}"
 
 
-def _mma(name: str, types: tuple[str, str, str, str], counts: tuple[int, int, int], extra: str = "") -> WarpForm:
+def mma(name: str, types: tuple[str, str, str, str], counts: tuple[int, int, int], extra: str = "") -> WarpForm:
     """Types and registers of A, B and C (D is like C)."""
     d, a, b, c = types
     sources = ", ".join((_registers("a", 0, counts[0]), _registers("a", counts[0], counts[1]),
@@ -61,17 +61,17 @@ def _double(name: str, counts: tuple[int, int, int]) -> WarpForm:
 
 def _products() -> Iterator[WarpForm]:
     for (shape, a, b), c in itertools.product((("m16n8k8", 2, 1), ("m16n8k16", 4, 2)), (("f16", 2), ("f32", 4))):
-        yield _mma(f"mma.sync.aligned.{shape}.row.col", (c[0], "f16", "f16", c[0]), (a, b, c[1]))
+        yield mma(f"mma.sync.aligned.{shape}.row.col", (c[0], "f16", "f16", c[0]), (a, b, c[1]))
         if c[0] == "f32":
-            yield _mma(f"mma.sync.aligned.{shape}.row.col", ("f32", "bf16", "bf16", "f32"), (a, b, 4))
+            yield mma(f"mma.sync.aligned.{shape}.row.col", ("f32", "bf16", "bf16", "f32"), (a, b, 4))
     for shape, a, b in (("m16n8k4", 2, 1), ("m16n8k8", 4, 2)):
-        yield _mma(f"mma.sync.aligned.{shape}.row.col", ("f32", "tf32", "tf32", "f32"), (a, b, 4))
+        yield mma(f"mma.sync.aligned.{shape}.row.col", ("f32", "tf32", "tf32", "f32"), (a, b, 4))
     for rows, columns, c in itertools.product(("row", "col"), ("row", "col"), (("f16", 4), ("f32", 8))):
-        yield _mma(f"mma.sync.aligned.m8n8k4.{rows}.{columns}", (c[0], "f16", "f16", c[0]), (2, 2, c[1]))
+        yield mma(f"mma.sync.aligned.m8n8k4.{rows}.{columns}", (c[0], "f16", "f16", c[0]), (2, 2, c[1]))
     for x, y, (shape, a, b) in itertools.product(("e4m3", "e5m2"), ("e4m3", "e5m2"),
                                                  (("m16n8k16", 2, 1), ("m16n8k32", 4, 2))):  # fmt: skip
         for c in (("f16", 2), ("f32", 4)):
-            yield _mma(f"mma.sync.aligned.{shape}.row.col", (c[0], x, y, c[0]), (a, b, c[1]))
+            yield mma(f"mma.sync.aligned.{shape}.row.col", (c[0], x, y, c[0]), (a, b, c[1]))
     for shape, counts in (
         ("m8n8k4", (1, 1, 2)),
         ("m16n8k4", (2, 1, 4)),
@@ -83,7 +83,7 @@ def _products() -> Iterator[WarpForm]:
             yield _double(f"mma.sync.aligned.{shape}.row.col{mode}", counts)
     for x, y, finite in itertools.product(("s8", "u8"), ("s8", "u8"), ("", ".satfinite")):
         for shape, a, b, n in (("m8n8k16", 1, 1, 2), ("m16n8k16", 2, 1, 4), ("m16n8k32", 4, 2, 4)):
-            yield _mma(f"mma.sync.aligned.{shape}.row.col{finite}", ("s32", x, y, "s32"), (a, b, n))
+            yield mma(f"mma.sync.aligned.{shape}.row.col{finite}", ("s32", x, y, "s32"), (a, b, n))
     for form in INTEGER_FORMS:
         if ".s4." in form.text or ".u4." in form.text or ".b1." in form.text:
             yield WarpForm(form.text, (("bits", 10),), form.c)
@@ -95,16 +95,14 @@ def _sparse() -> Iterator[WarpForm]:
         for kind, shape, a, b in (("f16", "m16n8k16", 2, 2), ("f16", "m16n8k32", 4, 4), ("bf16", "m16n8k16", 2, 2),
                                   ("bf16", "m16n8k32", 4, 4)):  # fmt: skip
             for selector in (0, 1):
-                form = _mma(
-                    f"{order}.sync.aligned.{shape}.row.col", ("f32", kind, kind, "f32"), (a, b, 4), ", %t0, SEL"
-                )
+                form = mma(f"{order}.sync.aligned.{shape}.row.col", ("f32", kind, kind, "f32"), (a, b, 4), ", %t0, SEL")
                 prepare = f"mov.b32 %t0, 0x{'4e4e4e4e' if 'ordered' in order else 'ee44eecc'};"
                 yield WarpForm(f"{prepare} {form.text.replace('SEL', hex(selector))}", form.parts, form.results)
         for kind, shape, a, b in (("tf32", "m16n8k8", 2, 2), ("tf32", "m16n8k16", 4, 4)):
-            form = _mma(f"{order}.sync.aligned.{shape}.row.col", ("f32", kind, kind, "f32"), (a, b, 4), ", %t0, 0x0")
+            form = mma(f"{order}.sync.aligned.{shape}.row.col", ("f32", kind, kind, "f32"), (a, b, 4), ", %t0, 0x0")
             yield WarpForm(f"mov.b32 %t0, 0x4e4e4e4e; {form.text}", form.parts, form.results)
         for kind, d in (("s8", "s32"), ("u8", "s32"), ("e4m3", "f32"), ("e5m2", "f32")):
-            form = _mma(f"{order}.sync.aligned.m16n8k64.row.col", (d, kind, kind, d), (4, 4, 4), ", %t0, 0x0")
+            form = mma(f"{order}.sync.aligned.m16n8k64.row.col", (d, kind, kind, d), (4, 4, 4), ", %t0, 0x0")
             yield WarpForm(f"mov.b32 %t0, 0x4e4e4e4e; {form.text}", form.parts, form.results)
 
 
