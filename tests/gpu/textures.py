@@ -7,7 +7,7 @@ import ctypes
 import itertools
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,7 +73,7 @@ def textures() -> Iterator[Texture]:
                 yield Texture(dimension, form, 4, linear, 1, _NORMALIZED, instruction, 4, between, bias, clamps)
 
 
-def _coordinates(texture: Texture) -> Words:
+def coordinates(texture: Texture) -> Words:
     """Twelve numbers for each thread: x, y, z; a layer; a level; and gradients."""
     rng = np.random.default_rng([5, zlib.crc32(texture.name.encode())])
     width, height, depth = (max(1, size) for size in _SIZES[texture.dimension])
@@ -122,9 +122,9 @@ mad.wide.u32 %x0, %t0, 48, %x0; mad.wide.u32 %x1, %t0, 16, %x1;
 {text} st.global.v4.b32 [%x1], {registers}; ret; }}"""
 
 
-def _texels(texture: Texture, level: int) -> Words:
+def texels(texture: Texture, level: int) -> Words:
     rng = np.random.default_rng([9, zlib.crc32(texture.name.encode()), level])
-    width, height, depth = _level_size(texture, level)
+    width, height, depth = level_size(texture, level)
     shape = (max(1, depth), max(1, height), width, texture.channels)
     kind = np.dtype(_FORMATS[texture.format][1])
     if kind.kind == "f":
@@ -132,14 +132,14 @@ def _texels(texture: Texture, level: int) -> Words:
     return rng.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, shape).astype(kind)
 
 
-def _level_size(texture: Texture, level: int) -> tuple[int, int, int]:
+def level_size(texture: Texture, level: int) -> tuple[int, int, int]:
     width, height, depth = _SIZES[texture.dimension]
     layered = texture.dimension in _FLAGS
     return (max(1, width >> level), max(1, height >> level) if height else 0,
             depth if layered or not depth else max(1, depth >> level))  # fmt: skip
 
 
-def _create(driver: Driver, texture: Texture) -> tuple[int, list[tuple[str, ctypes.c_void_p]]]:
+def create(driver: Callable[..., None], texture: Texture) -> tuple[int, list[tuple[str, ctypes.c_void_p]]]:
     """The texture object, and calls that destroy what it reads."""
     number = _FORMATS[texture.format][0]
     described = struct.pack("<QQQiII", *_SIZES[texture.dimension], number, texture.channels,
@@ -156,10 +156,10 @@ def _create(driver: Driver, texture: Texture) -> tuple[int, list[tuple[str, ctyp
         if texture.levels > 1:
             array = ctypes.c_void_p()
             driver("cuMipmappedArrayGetLevel", ctypes.byref(array), made, level)
-        texels = np.ascontiguousarray(_texels(texture, level))
-        depth, height, width, _ = texels.shape
-        row = width * texels.itemsize * texture.channels
-        source = struct.pack("<QQQQi4xQQQQQQ", 0, 0, 0, 0, 1, texels.ctypes.data, 0, 0, 0, row, height)
+        image = np.ascontiguousarray(texels(texture, level))
+        depth, height, width, _ = image.shape
+        row = width * image.itemsize * texture.channels
+        source = struct.pack("<QQQQi4xQQQQQQ", 0, 0, 0, 0, 1, image.ctypes.data, 0, 0, 0, row, height)
         target = struct.pack("<QQQQi4xQQQQQQ", 0, 0, 0, 0, 3, 0, 0, array.value or 0, 0, 0, 0)
         driver("cuMemcpy3D_v2", source + target + struct.pack("<QQQ", row, height, depth))
     resource = struct.pack("<i4xQ", kind, made.value or 0).ljust(144, b"\0")
@@ -172,10 +172,10 @@ def _create(driver: Driver, texture: Texture) -> tuple[int, list[tuple[str, ctyp
 
 
 def answer(driver: Driver, texture: Texture) -> Words:
-    handle, gone = _create(driver, texture)
-    coordinates, result = _coordinates(texture), np.zeros((COUNT, 4), np.uint32)
+    handle, gone = create(driver, texture)
+    places, result = coordinates(texture), np.zeros((COUNT, 4), np.uint32)
     module = driver.load(_kernel(texture))
-    addresses = driver.copy(coordinates), driver.copy(result)
+    addresses = driver.copy(places), driver.copy(result)
     driver.launch(module, COUNT // 128, 128, *addresses, handle)
     driver.read(addresses[1], result)
     for address in addresses:

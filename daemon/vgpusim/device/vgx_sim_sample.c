@@ -1,22 +1,19 @@
 /* What tex, tld4, suld and sust do, for one warp. The compiler hands over rows of one 64-bit word a lane: the handle,
  * coordinates, then what the operation needs besides; results come back in the same form.
  *
- * Weights have 8 fractional bits, as CUDA's documentation says of the hardware. Runs on a kernel's
- * thread, guarded: memory that was freed under a texture is the kernel's fault. */
+ * Runs on a kernel's thread, guarded: memory that was freed under a texture is the kernel's fault. */
 #include "vgx_sim_sample.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "vgx_sim_abi.h"
-#include "vgx_sim_array.h"
+#include "vgx_sim_filter.h"
 #include "vgx_sim_tensor.h"
 #include "vgx_sim_texture.h"
 
 enum geometry { GEOMETRY_1D = 1, GEOMETRY_2D, GEOMETRY_3D, GEOMETRY_A1D, GEOMETRY_A2D, GEOMETRY_CUBE, GEOMETRY_ACUBE };
 enum operation { PLAIN, LEVEL, GRADIENT, GATHER, LOAD, STORE, TENSOR };
 enum beyond { BEYOND_TRAP, BEYOND_CLAMP, BEYOND_ZERO }; /* surfaces */
-enum { WRAP, CLAMP, MIRROR, BORDER };                   /* CUaddress_mode */
 enum { ROW_COORDINATES = 1, ROW_EXTRA = 5 };
 
 /* The form, as codegen/emit_texture.py packs it. */
@@ -39,190 +36,80 @@ static struct form unpack(uint64_t bits) {
                        .nbytes = bits >> 20 & 15};
 }
 
-struct value {
-  uint32_t bits[4]; /* floats, or integers where the texture is read as such */
-};
+enum { PLACE_NBITS = 8, COORDINATE_NBITS = 21, LEVEL_NBITS = 8 };
 
-static float as_float(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
+/* x * scale, rounded down; what is far beyond every texture stays there. NaN counts as 0. */
+static int64_t fixed(double x, double scale) {
+  x = x > -0x1p24 ? x : x == x ? -0x1p24 : 0;
+  x = (x < 0x1p24 ? x : 0x1p24) * scale;
+  int64_t whole = (int64_t)x;
+  return whole - ((double)whole > x);
 }
 
-static uint32_t as_bits(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return bits;
+/* Where a coordinate is on an axis, in 2^-21 texels. A card cuts normalised ones to 21 bits before the product. */
+static int64_t position(const struct vgx_sim_texture *t, float x, uint32_t extent) {
+  return fixed((double)x, 1 << COORDINATE_NBITS) * (t->normalized || t->cubemap ? extent : 1);
 }
 
-static float half_to_float(uint16_t half) {
-  uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, mantissa = half & 0x3ff;
-  if (exponent == 31)
-    return as_float(sign | 0x7f800000 | mantissa << 13);
-  if (exponent)
-    return as_float(sign | (exponent + 112) << 23 | mantissa << 13);
-  return as_float(sign | as_bits((float)mantissa * 0x1p-24f));
+/* The distance from the first texel's middle in 256ths of a texel, rounded to nearest. */
+static int64_t place(const struct vgx_sim_texture *t, float x, uint32_t extent) {
+  enum { CUT = COORDINATE_NBITS - PLACE_NBITS };
+  return (position(t, x, extent) - (1 << (COORDINATE_NBITS - 1)) + (1 << (CUT - 1))) >> CUT;
 }
 
-static uint32_t channel(const struct vgx_sim_texture *t, const uint8_t *at) {
-  bool raw = t->as_integer;
-  uint16_t word;
-  uint32_t bits;
-  switch (t->format) {
-  case CU_AD_FORMAT_UNSIGNED_INT8:
-    return raw ? *at : as_bits((float)*at / 255);
-  case CU_AD_FORMAT_SIGNED_INT8:
-    return raw ? (uint32_t)(int8_t)*at : as_bits(fmaxf((float)(int8_t)*at / 127, -1));
-  case CU_AD_FORMAT_UNSIGNED_INT16:
-    memcpy(&word, at, 2);
-    return raw ? word : as_bits((float)word / 65535);
-  case CU_AD_FORMAT_SIGNED_INT16:
-    memcpy(&word, at, 2);
-    return raw ? (uint32_t)(int16_t)word : as_bits(fmaxf((float)(int16_t)word / 32767, -1));
-  case CU_AD_FORMAT_HALF:
-    memcpy(&word, at, 2);
-    return as_bits(half_to_float(word));
-  default:
-    memcpy(&bits, at, 4);
-    return bits;
-  }
-}
-
-/* One texel; a coordinate below 0 is the border. */
-static struct value texel(const struct vgx_sim_texture *t, const struct vgx_sim_level *l, int64_t x, int64_t y,
-                          int64_t z) {
-  struct value v = {{0, 0, 0, t->as_integer ? 1 : as_bits(1)}};
-  if (x < 0 || y < 0 || z < 0) {
-    for (int c = 0; c < 4; c++)
-      v.bits[c] = t->as_integer ? (uint32_t)(int64_t)t->border[c] : as_bits(t->border[c]);
-    return v;
-  }
-  const uint8_t *at =
-      (const uint8_t *)(l->base + (uint64_t)z * l->slice + (uint64_t)y * l->pitch) + (uint64_t)x * t->element_nbytes;
-  uint32_t nbytes = t->element_nbytes / t->channels;
-  for (uint32_t c = 0; c < t->channels; c++)
-    v.bits[c] = channel(t, at + c * nbytes);
-  return v;
-}
-
-static int mode_of(const struct vgx_sim_texture *t, int axis) {
-  int mode = t->cubemap ? CLAMP : t->address_mode[axis];
-  return !t->normalized && !t->cubemap && mode != BORDER ? CLAMP : mode; /* the others need normalised coordinates */
-}
-
-/* The index after applying an address mode; -1: the border. */
-static int64_t address(const struct vgx_sim_texture *t, int axis, int64_t i, int64_t n) {
-  int mode = mode_of(t, axis);
-  if (i >= 0 && i < n)
-    return i;
-  if (mode == BORDER)
-    return -1;
-  if (mode == WRAP)
-    return (i % n + n) % n;
-  if (mode == MIRROR) {
-    int64_t m = (i % (2 * n) + 2 * n) % (2 * n);
-    return m < n ? m : 2 * n - 1 - m;
-  }
-  return i < 0 ? 0 : n - 1;
-}
-
-/* floor(x), clamped to 32 bits: a coordinate far outside of the texture stays outside. */
-static int64_t whole(float x) {
-  if (!(x > -0x1p31f)) /* NaN, too */
-    return x != x ? 0 : -(1ll << 31);
-  return x < 0x1p31f ? (int64_t)floorf(x) : 1ll << 31;
-}
-
-struct point {
-  float at[3]; /* in texels */
-  int64_t index[3];
-  int part[3]; /* of the way to the next texel, in 256ths */
-};
-
-static void mix(struct value *v, const struct value *other, float weight) {
-  for (int c = 0; c < 4; c++)
-    v->bits[c] = as_bits((1 - weight) * as_float(v->bits[c]) + weight * as_float(other->bits[c]));
-}
-
-/* Weights of the corners in 256ths, as an H200 divides them (tests/gpu/filtering.cu, all of 1,500 places): by z, then
- * by x, then by y, and what falls between two goes to the corner that is further on in both. */
-static void divide(const int *part, int axes, int *weight) {
-  enum { WHOLE = 256, HALF = 128 };
-  for (int z = 0; z < (axes == 3 ? 2 : 1); z++, weight += 4) {
-    int plane = axes < 3 ? WHOLE : z ? part[2] : WHOLE - part[2];
-    int right = (plane * part[0] + HALF) / WHOLE, left = plane - right;
-    weight[2] = axes == 1 ? 0 : (left * part[1] + HALF - 1) / WHOLE;
-    weight[3] = axes == 1 ? 0 : (right * part[1] + HALF) / WHOLE;
-    weight[0] = left - weight[2];
-    weight[1] = right - weight[3];
-  }
-}
-
-static struct value interpolate(const struct vgx_sim_texture *t, const struct vgx_sim_level *l, const struct point *p,
-                                int axes, int64_t layer) {
+/* Add the texels about coordinates, as the kernel gave them, to those that are summed. */
+static void sample_level(struct vgx_sim_corners *corners, const struct vgx_sim_texture *t,
+                         const struct vgx_sim_level *l, const float *x, int axes, int64_t layer, int weight,
+                         uint8_t pass) {
   const uint32_t extent[3] = {l->width, l->height, l->depth};
-  float sum[4] = {0};
-  struct value v;
-  int weight[8];
-  divide(p->part, axes, weight);
-  for (int i = 0; i < 1 << axes; i++) {
-    int64_t at[3] = {0, 0, layer};
-    if (!weight[i])
-      continue;
-    for (int a = 0; a < axes && a < 3; a++)
-      at[a] = address(t, a, p->index[a] + (i >> a & 1), extent[a]);
-    v = texel(t, l, at[0], at[1], at[2]);
-    for (int c = 0; c < 4; c++)
-      sum[c] += (float)weight[i] / 256 * as_float(v.bits[c]);
-  }
-  for (int c = 0; c < 4; c++)
-    v.bits[c] = as_bits(sum[c]);
-  return v;
-}
-
-/* Sample one level. `x`: coordinates as the kernel gave them, `axes` of them. */
-static struct value sample_level(const struct vgx_sim_texture *t, const struct vgx_sim_level *l, const float *x,
-                                 int axes, int64_t layer) {
-  const uint32_t extent[3] = {l->width, l->height, l->depth};
-  bool linear = t->filter == 1;
-  struct point p;
   const float on_edge[3] = {x[0], 0, 0};
-  /* One dimension is the edge of two rows: with a border, half of each value is the border's (as on an H200). */
-  if (axes == 1 && linear && !t->layered) {
-    x = on_edge;
-    axes = 2;
-  }
-  for (int a = 0; a < axes; a++) {
-    p.at[a] = (t->normalized || t->cubemap ? x[a] * (float)extent[a] : x[a]) - (linear ? 0.5f : 0);
-    if (linear && mode_of(t, a) == CLAMP) /* before it is divided, as an H200 does: no weight falls beyond the edge */
-      p.at[a] = fminf(fmaxf(p.at[a], 0), (float)(extent[a] - 1));
-    p.index[a] = whole(p.at[a]);
-    float part = p.at[a] - floorf(p.at[a]);
-    p.part[a] = part == part ? (int)(part * 256 + 0.5f) : 0;
-  }
-  if (linear)
-    return interpolate(t, l, &p, axes, layer);
   int64_t at[3] = {0, 0, layer};
+  if (t->filter == 1) {
+    /* One dimension is the edge of two rows: with a border, half of each value is the border's (as on an H200). */
+    if (axes == 1 && !t->layered) {
+      x = on_edge;
+      axes = 2;
+    }
+    for (int a = 0; a < axes; a++) {
+      at[a] = place(t, x[a], extent[a]);
+      int64_t last = (int64_t)(extent[a] - 1) << PLACE_NBITS;
+      if (vgx_sim_texel_mode(t, a) == VGX_SIM_CLAMP) /* no weight falls beyond the edge */
+        at[a] = at[a] < 0 ? 0 : at[a] < last ? at[a] : last;
+    }
+    vgx_sim_filter_add(corners, t, l, at, axes, layer, weight, pass);
+    return;
+  }
   for (int a = 0; a < axes; a++)
-    at[a] = address(t, a, p.index[a], extent[a]);
-  return texel(t, l, at[0], at[1], at[2]);
+    at[a] = vgx_sim_texel_index(t, a, position(t, x[a], extent[a]) >> COORDINATE_NBITS, extent[a]);
+  corners->weight[corners->count] = weight;
+  corners->pass[corners->count] = pass;
+  corners->texel[corners->count++] = vgx_sim_texel_read(t, l, at[0], at[1], at[2], corners->raw);
 }
 
-static struct value sample(const struct vgx_sim_texture *t, const float *x, int axes, int64_t layer, float detail) {
-  detail = fminf(fmaxf(detail + t->bias, t->least), t->most);
-  detail = fminf(fmaxf(detail, 0), (float)(t->level_count - 1));
-  if (t->level_count == 1 || detail != detail)
-    detail = 0;
-  if (t->mipmap_filter == 0)
-    return sample_level(t, &t->levels[(uint32_t)(detail + 0.5f)], x, axes, layer);
-  uint32_t level = (uint32_t)detail;
-  float weight = roundf((detail - (float)level) * 256) / 256;
-  struct value v = sample_level(t, &t->levels[level], x, axes, layer);
-  if (weight > 0) {
-    struct value next = sample_level(t, &t->levels[level + 1], x, axes, layer);
-    mix(&v, &next, weight);
+/* A level of detail in 256ths, cut off towards 0. */
+static int64_t level_of(float x) {
+  return x < 0 ? -fixed(-(double)x, 1 << LEVEL_NBITS) : fixed((double)x, 1 << LEVEL_NBITS);
+}
+
+static struct vgx_sim_texel sample(const struct vgx_sim_texture *t, const float *x, int axes, int64_t layer,
+                                   int64_t detail) {
+  struct vgx_sim_corners corners;
+  int64_t least = level_of(t->least), most = level_of(t->most), last = (int64_t)(t->level_count - 1) << LEVEL_NBITS;
+  detail += level_of(t->bias);
+  detail = detail < least ? least : detail;
+  detail = detail < most ? detail : most;
+  detail = detail < 0 ? 0 : detail < last ? detail : last;
+  int64_t level = detail >> LEVEL_NBITS, part = detail & (VGX_SIM_WHOLE - 1);
+  if (t->mipmap_filter == 0) {
+    level += part >= VGX_SIM_WHOLE / 2;
+    part = 0;
   }
-  return v;
+  corners.count = 0;
+  corners.raw = !vgx_sim_filter_is_float(t) && (t->filter == 1 || part);
+  sample_level(&corners, t, &t->levels[level], x, axes, layer, VGX_SIM_WHOLE - (int)part, 0);
+  if (part)
+    sample_level(&corners, t, &t->levels[level + 1], x, axes, layer, (int)part, 2);
+  return t->filter == 0 && !part ? corners.texel[0] : vgx_sim_filter_sum(&corners, t);
 }
 
 /* The face of a cube that a direction meets, and where on it. */
@@ -250,7 +137,8 @@ static int64_t face_of(const float d[3], float x[2]) {
   return face;
 }
 
-static int64_t clamp_layer(int64_t layer, int64_t count) { return layer < 0 ? 0 : layer < count ? layer : count - 1; }
+/* Layers are unsigned: one below 0 is the last. */
+static int64_t clamp_layer(uint32_t layer, int64_t count) { return layer < count ? layer : count - 1; }
 
 static bool is_layered(enum geometry g) { return g == GEOMETRY_A1D || g == GEOMETRY_A2D || g == GEOMETRY_ACUBE; }
 
@@ -267,16 +155,16 @@ static int axes_of(enum geometry g) {
 }
 
 /* Texels of integer coordinates, as tex1Dfetch takes them: elements beyond the memory are 0. */
-static struct value fetch(const struct vgx_sim_texture *t, const int64_t i[3], int axes, int64_t layer) {
+static struct vgx_sim_texel fetch(const struct vgx_sim_texture *t, const int64_t i[3], int axes, int64_t layer) {
   const struct vgx_sim_level *l = &t->levels[0];
   const uint32_t extent[3] = {l->width, l->height, l->depth};
   int64_t at[3] = {0, 0, layer};
   for (int a = 0; a < axes; a++) {
     if (t->linear && (i[a] < 0 || i[a] >= extent[a]))
-      return (struct value){{0}};
-    at[a] = address(t, a, i[a], extent[a]);
+      return (struct vgx_sim_texel){{0}};
+    at[a] = vgx_sim_texel_index(t, a, i[a], extent[a]);
   }
-  return texel(t, l, at[0], at[1], at[2]);
+  return vgx_sim_texel_read(t, l, at[0], at[1], at[2], false);
 }
 
 static float detail_of(const struct vgx_sim_texture *t, const uint64_t *in, uint32_t lane, int axes) {
@@ -286,7 +174,7 @@ static float detail_of(const struct vgx_sim_texture *t, const uint64_t *in, uint
   for (int d = 0; d < 2; d++) {
     float square = 0;
     for (int a = 0; a < axes; a++) {
-      float step = as_float((uint32_t)in[(ROW_EXTRA + d * axes + a) * 32 + (int)lane]);
+      float step = vgx_sim_as_float((uint32_t)in[(ROW_EXTRA + d * axes + a) * 32 + (int)lane]);
       step *= t->normalized ? (float)extent[a] : 1;
       square += step * step;
     }
@@ -301,12 +189,12 @@ static void gather(const struct vgx_sim_texture *t, const float *x, int64_t laye
   static const int corner[4][2] = {{0, 1}, {1, 1}, {1, 0}, {0, 0}};
   int64_t index[2];
   for (int a = 0; a < 2; a++)
-    index[a] = whole((t->normalized || t->cubemap ? x[a] * (float)extent[a] : x[a]) - 0.5f);
+    index[a] = place(t, x[a], extent[a]) >> PLACE_NBITS;
   for (int i = 0; i < 4; i++) {
     int64_t at[2];
     for (int a = 0; a < 2; a++)
-      at[a] = address(t, a, index[a] + corner[i][a], extent[a]);
-    out[i * 32] = texel(t, l, at[0], at[1], layer).bits[component];
+      at[a] = vgx_sim_texel_index(t, a, index[a] + corner[i][a], extent[a]);
+    out[i * 32] = vgx_sim_texel_read(t, l, at[0], at[1], layer, false).bits[component];
   }
 }
 
@@ -314,7 +202,8 @@ static const char *sample_lane(const struct vgx_sim_texture *t, const struct for
                                uint64_t *out) {
   bool cube = f->geometry == GEOMETRY_CUBE || f->geometry == GEOMETRY_ACUBE;
   int first = ROW_COORDINATES + is_layered(f->geometry), axes = axes_of(f->geometry);
-  int64_t layer = is_layered(f->geometry) ? (int32_t)in[ROW_COORDINATES * 32 + lane] : 0;
+  uint32_t first_layer = is_layered(f->geometry) ? (uint32_t)in[ROW_COORDINATES * 32 + lane] : 0;
+  int64_t layer;
   float x[3] = {0};
   if (is_layered(f->geometry) != t->layered || cube != t->cubemap)
     return "a texture of another kind than the instruction reads";
@@ -322,13 +211,13 @@ static const char *sample_lane(const struct vgx_sim_texture *t, const struct for
   if (cube) {
     float direction[3];
     for (int a = 0; a < 3; a++)
-      direction[a] = as_float((uint32_t)in[(first + a) * 32 + (int)lane]);
+      direction[a] = vgx_sim_as_float((uint32_t)in[(first + a) * 32 + (int)lane]);
     int64_t face = face_of(direction, x);
-    layer = 6 * clamp_layer(layer, layers / 6) + face;
+    layer = 6 * clamp_layer(first_layer, layers / 6) + face;
   } else {
-    layer = clamp_layer(layer, layers);
+    layer = clamp_layer(first_layer, layers);
   }
-  struct value v;
+  struct vgx_sim_texel v;
   if (f->integers) {
     int64_t index[3];
     for (int a = 0; a < axes; a++)
@@ -338,14 +227,14 @@ static const char *sample_lane(const struct vgx_sim_texture *t, const struct for
     if (t->linear)
       return "memory of one dimension is read by integer coordinates alone";
     for (int a = 0; a < axes && !cube; a++)
-      x[a] = as_float((uint32_t)in[(first + a) * 32 + (int)lane]);
+      x[a] = vgx_sim_as_float((uint32_t)in[(first + a) * 32 + (int)lane]);
     if (f->operation == GATHER) {
       gather(t, x, layer, f->component, out + lane);
       return NULL;
     }
-    float detail = f->operation == LEVEL      ? as_float((uint32_t)in[ROW_EXTRA * 32 + lane])
-                   : f->operation == GRADIENT ? detail_of(t, in, lane, axes)
-                                              : 0;
+    int64_t detail = f->operation == LEVEL      ? level_of(vgx_sim_as_float((uint32_t)in[ROW_EXTRA * 32 + lane]))
+                     : f->operation == GRADIENT ? fixed(detail_of(t, in, lane, axes), 1 << LEVEL_NBITS)
+                                                : 0;
     v = sample(t, x, axes, layer, detail);
   }
   for (int c = 0; c < 4; c++)
