@@ -81,11 +81,11 @@ void vgx_ipc_withdraw(const char token[64]) {
 }
 
 bool vgx_ipc_export_begin(struct vgx_session *s, enum vgx_ipc_what what, uint64_t key, void *token) {
-  pthread_mutex_lock(&s->ipc_lock);
+  pthread_mutex_lock(&s->export_lock);
   for (uint32_t i = 0; i < s->export_count; i++)
     if (s->exports[i].what == what && s->exports[i].key == key) {
       memcpy(token, s->exports[i].token, sizeof s->exports[i].token);
-      pthread_mutex_unlock(&s->ipc_lock);
+      pthread_mutex_unlock(&s->export_lock);
       return true;
     }
   return false;
@@ -108,7 +108,7 @@ CUresult vgx_ipc_export_end(struct vgx_session *s, enum vgx_ipc_what what, uint6
                             const struct vgx_ipc_object *object, uint64_t nbytes, void *token) {
   struct vgx_export fresh = {.what = what, .key = key};
   CUresult result = made == CUDA_SUCCESS ? publish_locked(s, object, nbytes, &fresh) : made;
-  pthread_mutex_unlock(&s->ipc_lock);
+  pthread_mutex_unlock(&s->export_lock);
   if (made == CUDA_SUCCESS && object->fd >= 0)
     close(object->fd);
   if (result == CUDA_SUCCESS)
@@ -168,19 +168,19 @@ static bool is_memory(const struct vgx_export *made) {
 }
 
 void vgx_ipc_freed(struct vgx_session *s, uint64_t address) {
-  pthread_mutex_lock(&s->ipc_lock);
+  pthread_mutex_lock(&s->export_lock);
   for (uint32_t i = s->export_count; i-- > 0;)
     if (is_memory(&s->exports[i]) && s->exports[i].key == address)
       vgx_ipc_remove_locked(s, i);
-  pthread_mutex_unlock(&s->ipc_lock);
+  pthread_mutex_unlock(&s->export_lock);
 }
 
 void vgx_ipc_context_destroyed(struct vgx_session *s) {
   uint64_t base;
-  pthread_mutex_lock(&s->ipc_lock);
+  pthread_mutex_lock(&s->export_lock);
   for (uint32_t i = s->export_count; i-- > 0;)
     if (is_memory(&s->exports[i]) && s->backend->cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
                                                                        s->exports[i].key) != CUDA_SUCCESS)
       vgx_ipc_remove_locked(s, i);
-  pthread_mutex_unlock(&s->ipc_lock);
+  pthread_mutex_unlock(&s->export_lock);
 }

@@ -7,14 +7,14 @@
 #include "vgx_session.h"
 #include "vgx_share.h"
 
-/* What this session shares; under ipc_lock. */
+/* What this session shares; under export_lock. */
 struct vgx_export {
   enum vgx_ipc_what what;
   uint64_t key; /* the address of memory and of a pool's allocation; the id of another object */
   char token[64];
 };
 
-/* Each object is exported once. True: it is exported already, and its token was copied. False: ipc_lock is held; the
+/* Each object is exported once. True: it is exported already, and its token was copied. False: export_lock is held; the
  * caller exports the object and calls the second function, which releases the lock. */
 bool vgx_ipc_export_begin(struct vgx_session *s, enum vgx_ipc_what what, uint64_t key, void *token);
 /* `made`: the backend's result. On success the object is published, and its token copied; its descriptor is closed. */

@@ -217,6 +217,7 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
   pthread_mutex_init(&s->alone_lock, NULL);
   pthread_mutex_init(&s->table_lock, NULL);
   pthread_mutex_init(&s->pace_lock, NULL);
+  pthread_mutex_init(&s->export_lock, NULL);
   pthread_mutex_init(&s->ipc_lock, NULL);
   pthread_mutex_init(&s->callback_lock, NULL);
   pthread_mutex_init(&s->exit_lock, NULL);

@@ -111,9 +111,10 @@ struct vgx_session {
   struct vgx_image images[VGX_MAX_IMAGES];
   uint64_t image_nbytes;
 
-  pthread_mutex_t ipc_lock; /* exports and events; held while the backend exports, as nothing else waits for it */
+  pthread_mutex_t export_lock; /* held while the backend exports, which may wait for work of streams */
   struct vgx_export *exports;
   uint32_t export_count;
+  pthread_mutex_t ipc_lock;         /* events; work of streams takes it, so nobody waits for such work with it held */
   struct vgx_ipc_event *ipc_events; /* all mapped events */
   uint32_t ipc_event_count;
   bool ipc_watched; /* a thread ends the device's waits for records of workers that have died */

@@ -104,9 +104,9 @@ CUresult vgx_cuMemPoolImportPointer(struct vgx_session *s, const struct vgw_req_
 }
 
 void vgx_share_released(struct vgx_session *s, enum vgx_ipc_what what, uint32_t id) {
-  pthread_mutex_lock(&s->ipc_lock);
+  pthread_mutex_lock(&s->export_lock);
   for (uint32_t i = s->export_count; i-- > 0;)
     if (s->exports[i].what == what && s->exports[i].key == id)
       vgx_ipc_remove_locked(s, i);
-  pthread_mutex_unlock(&s->ipc_lock);
+  pthread_mutex_unlock(&s->export_lock);
 }

@@ -144,7 +144,8 @@ struct CUstream_st {
   CUcontext ctx;
   CUgreenCtx green; /* NULL: none */
   struct vgx_sim_op *head, *tail;
-  bool busy; /* an operation of this stream is running */
+  bool busy;  /* an operation of this stream is running */
+  bool waits; /* that operation waits for a word, and uses no other memory meanwhile */
   uint64_t busy_ticket;
   enum vgx_sim_op_kind busy_kind;
   bool destroyed;

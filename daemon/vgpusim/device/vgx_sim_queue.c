@@ -166,6 +166,7 @@ void vgx_sim_fail_context(CUcontext ctx, CUresult result) {
 static void *queue_thread(void *);
 
 static _Thread_local const struct CUgreenCtx_st *running_green;
+static _Thread_local CUstream running_stream;
 
 const struct CUgreenCtx_st *vgx_sim_running_green(void) { return running_green; }
 
@@ -210,9 +211,12 @@ static CUresult perform(CUstream s, struct vgx_sim_op *op) {
   if (op->run) {
     vgx_sim_unlock();
     running_green = op->green;
+    running_stream = s;
     result = op->host_stack ? vgx_sim_run_for_stack(op) : op->correlation ? vgx_sim_run_measured(op) : op->run(op);
     running_green = NULL;
+    running_stream = NULL;
     vgx_sim_lock();
+    s->waits = false; /* a wait may end by a fault */
   }
   complete_markers(op);
   if (result != CUDA_SUCCESS)
@@ -348,10 +352,11 @@ CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_sub
   return result;
 }
 
-/* A host function uses no device memory, and may be waiting for the thread that pauses. */
+/* A host function uses no device memory, and may be waiting for the thread that pauses; so may who writes the word that
+ * a stream waits for. */
 static bool is_device_busy(void) {
   for (struct CUstream_st *s = active_first; s; s = s->active_next)
-    if (s->busy && s->busy_kind != VGX_SIM_OP_HOST)
+    if (s->busy && !s->waits && s->busy_kind != VGX_SIM_OP_HOST)
       return true;
   return false;
 }
@@ -380,6 +385,25 @@ void vgx_sim_resume(void) {
   paused = false;
   vgx_sim_notify_locked();
   wake_if_ready();
+  vgx_sim_unlock();
+}
+
+void vgx_sim_word_wait_begin(void) {
+  vgx_sim_lock();
+  if (running_stream)
+    running_stream->waits = true;
+  vgx_sim_notify_locked();
+  vgx_sim_unlock();
+}
+
+void vgx_sim_word_wait_end(void) {
+  vgx_sim_lock();
+  progress_waiters++;
+  while (paused)
+    pthread_cond_wait(&progress, &vgx_sim_runtime_lock);
+  progress_waiters--;
+  if (running_stream)
+    running_stream->waits = false;
   vgx_sim_unlock();
 }
 

@@ -27,6 +27,10 @@ void vgx_sim_marker_complete_locked(struct vgx_sim_marker *marker);
  */
 bool vgx_sim_pause(uint32_t timeout_s);
 void vgx_sim_resume(void);
+/* The operation that this thread runs only reads a word between these two calls, so that vgx_sim_pause need not wait
+ * for it. The second one returns when nothing is paused. */
+void vgx_sim_word_wait_begin(void);
+void vgx_sim_word_wait_end(void);
 /* Free the stream once it has no work, waiters or use (runtime lock held). */
 void vgx_sim_stream_free_unused_locked(CUstream stream);
 

@@ -41,6 +41,15 @@ static bool is_there(const CUstreamBatchMemOpParams *p) {
   }
 }
 
+static void wait_for(const CUstreamBatchMemOpParams *p) {
+  if (is_there(p))
+    return;
+  vgx_sim_word_wait_begin();
+  while (!is_there(p))
+    nanosleep(&(struct timespec){0, POLL_NS}, NULL);
+  vgx_sim_word_wait_end();
+}
+
 static void run_words(void *argument) {
   const struct word_op *op = argument;
   for (uint32_t i = 0; i < op->count; i++) {
@@ -54,8 +63,7 @@ static void run_words(void *argument) {
       break;
     case CU_STREAM_MEM_OP_WAIT_VALUE_32:
     case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-      while (!is_there(p))
-        nanosleep(&(struct timespec){0, POLL_NS}, NULL);
+      wait_for(p);
       break;
     default: /* all writes are visible already */
       atomic_thread_fence(memory_order_seq_cst);

@@ -10,7 +10,7 @@ from tests.daemon.hostile_session import HostileSession
 from tests.daemon.ipc_client import IpcClient
 from tests.daemon.running import Running, vgpud_with_real_workers
 
-INVALID_VALUE, INVALID_HANDLE, NOT_SUPPORTED = 1, 400, 801
+INVALID_VALUE, INVALID_HANDLE, NOT_READY, NOT_SUPPORTED = 1, 400, 600, 801
 FABRIC, WINDOWS = 8, 2
 
 
@@ -64,6 +64,28 @@ def test_two_clients_map_one_memory(pair):
     assert a(f"os.close({fd})") is None
     assert b(f"unmap({there})") == 0
     assert b(f"release({imported})") == 0
+
+
+def test_memory_is_exported_while_a_stream_waits_for_a_word_of_it(pair):
+    """Whoever writes the word may have to import the memory first."""
+    a, b = pair
+    _, handle = a("create()")
+    address, stream = a(f"mapped({handle})"), a("stream()")
+    wait_value, write_value, equal = 1, 2, 1
+    words = f"{wait_value}, {address}, 1, {equal}, 0, 0, {write_value}, {address} + 4, 7, 0, 0, 0"
+    assert a(f"cuda.cuStreamBatchMemOp_v2(c_void_p({stream}), 2, (c_uint64 * 12)({words}), 0)") == 0
+    code, fd = a(f"export({handle})")
+    assert code == 0
+    code, imported = b(f"import_from({a.process.pid}, {fd})")
+    assert code == 0
+    there = b(f"mapped({imported})")
+    assert a(f"cuda.cuStreamQuery(c_void_p({stream}))") == NOT_READY
+    put(b, f"{there}, {(1).to_bytes(4, 'little')}")
+    assert a(f"cuda.cuStreamSynchronize(c_void_p({stream}))") == 0
+    assert b(f"look({there}, 8)") == (1).to_bytes(4, "little") + (7).to_bytes(4, "little")
+    assert b(f"unmap({there})") == b(f"release({imported})") == 0
+    assert a(f"unmap({address})") == a(f"release({handle})") == 0
+    assert a(f"os.close({fd})") is None
 
 
 def test_memory_is_imported_by_its_maker_and_again(pair):
