@@ -24,7 +24,7 @@ from pathlib import Path
 
 from vgpud._gen.api import RECORDS, Record
 
-from tests.fuzz.stream import BY_NAME, FORMATS, WANT_REPLY, encode
+from tests.fuzz.stream import BY_NAME, FORMATS, HEADER, WANT_REPLY, encode
 from tests.races.build import LAYOUT, SESSIONS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,16 +47,18 @@ LEFT_OUT = {name for name in BY_NAME if any(word in name for word in WAITING)} -
 POOL = 6
 AWAITED = 6  # the first records of the opening: the context, memory whose addresses are needed, and the image
 POOLED = ("STREAM", "EVENT", "MODULE", "LIBRARY", "FUNCTION", "KERNEL", "MEMPOOL", "GRAPH")
-POOLED += ("GRAPH_EXEC", "GRAPH_NODE", "CONTEXT")
-OTHERS = ("TEXREF", "SURFREF", "ARRAY", "MIPMAP", "GREEN", "IPC_EVENT", "ALLOCATION", "RESOURCE_DESC", "IMAGE")
+POOLED += ("GRAPH_EXEC", "GRAPH_NODE", "ARRAY", "IPC_EVENT", "ALLOCATION", "CONTEXT")
+OTHERS = ("TEXREF", "SURFREF", "MIPMAP", "GREEN", "RESOURCE_DESC", "IMAGE")
 KINDS = {name: number for number, name in enumerate((*POOLED, *OTHERS), 1)}
 ENDINGS = ("Destroy", "Unload", "Release", "Drop", "vgpuStreamFlag")  # the last ends a session without pinned memory
-RARE = ("Reset", "PrimaryCtxRelease", "CtxCreate", "HostNode", "GetDefaultMemPool", "vgpuLink")
-RARE += ("MapAt", "vgpuGraphAddConditional", "Callback", "vgpuRingFence")
+RARE = ("Reset", "PrimaryCtxRelease", "CtxCreate", "HostNode", "GetDefaultMemPool")
+RARE += ("MapAt", "Callback", "vgpuRingFence")
 WITH_DESCRIPTOR = {"vgpuHostMap", "vgpuHostMapFile", "vgpuDeviceFile"}
 PAGED = WITH_DESCRIPTOR | {"vgpuHostMapAt", "vgpuHostReserve"}
 ATTRIBUTES = {"attrs"}  # parts that are arrays of CUlaunchAttribute
 KIND_FUNCTION, KIND_KERNEL = 6, 7  # VGW_KIND_*
+FLOAT, SURFACE_LDST = 0x20, 2  # CU_AD_FORMAT_FLOAT, CUDA_ARRAY3D_SURFACE_LDST
+CONDITIONS = 2  # conditional handles that the opening makes, for the first graphs
 SHORT, VERY_SHORT = 4096, 255  # a reply part of at most SHORT elements is marked VERY_SHORT in the grammar
 
 
@@ -71,7 +73,11 @@ def special(record: Record, field: str) -> str | None:
         if field == "read_only":
             return "VGT_SMALL"
     if record.name in ("vgpuImageWrite", "vgpuImageOffer", "vgpuImageDrop", "vgpuImageRead") and field == "image":
-        return "VGT_CREATES" if record.name in ("vgpuImageWrite", "vgpuImageOffer") else "VGT_HANDLE"
+        return {"vgpuImageWrite": "VGT_IMAGE", "vgpuImageOffer": "VGT_CREATES"}.get(record.name, "VGT_HANDLE")
+    if record.name == "vgpuLink":
+        return "VGT_CREATES" if field == "result" else "VGT_ONE"
+    if record.name == "vgpuGraphAddConditional" and field in ("condition", "node"):
+        return {"condition": "VGT_CONDITION", "node": "VGT_CREATES"}[field]
     if record.name == "vgpuImageWrite" and field == "total":
         return "VGT_LENGTH"
     if record.name == "vgpuStreamFlag" and field == "address":
@@ -86,11 +92,11 @@ def special(record: Record, field: str) -> str | None:
     if record.name == "vgpuKernelName" and field in ("kind", "object"):
         return "VGT_CONTAINER_KIND" if field == "kind" else "VGT_KERNEL"
     if record.name == "cuTexObjectCreate" and field in ("array", "viewed"):
-        return "VGT_ZERO"
+        return "VGT_HANDLE" if field == "array" else "VGT_SMALL"
     if record.name == "vgpuTensorMap" and field in ("nbytes", "map_nbytes"):
         return "VGT_LENGTH" if field == "nbytes" else "VGT_TENSOR_MAP_NBYTES"
     if record.name == "vgpuImageOffer" and field == "total":
-        return "VGT_PAGES"
+        return "VGT_OFFERED"
     return "VGT_ZERO" if record.name == "vgpuImageWrite" and field == "offset" else None
 
 
@@ -129,8 +135,12 @@ def detail(record: Record, field: str) -> int:
         return found or (VERY_SHORT if is_short else 0)
     if means == "VGT_CREATES" and not record.simulator:
         return 0  # the simulator creates no object
-    if field == "image" and means in ("VGT_CREATES", "VGT_HANDLE"):
+    if record.name == "vgpuLink" or (field == "image" and means in ("VGT_CREATES", "VGT_HANDLE", "VGT_IMAGE")):
         return KINDS["IMAGE"]
+    if record.name == "vgpuGraphAddConditional" and field == "node":
+        return KINDS["GRAPH_NODE"]
+    if record.name == "cuTexObjectCreate" and field == "array":
+        return KINDS["ARRAY"]
     return KINDS.get(of, 0) if means in ("VGT_CREATES", "VGT_HANDLE") else 0
 
 
@@ -141,6 +151,7 @@ def part_row(record: Record, number: int) -> str:
     same = next((n for n in range(number) if record.parts[n][3] == length), number)
     nbytes = {"GRAPH_NODE": "4", "bytes": "1", "text": "1"}.get(of, f"sizeof({of})")
     what = {"GRAPH_NODE": "VGT_PART_NODES", "text": "VGT_PART_NAME"}.get(of, "VGT_PART_BYTES")
+    what = "VGT_PART_GRAPHS" if name == "bodies" else what
     what = "VGT_PART_ATTRIBUTES" if name in ATTRIBUTES else "VGT_PART_WHOLE" if name == "arguments" else what
     most = "sizeof(struct vgw_tensor_map)" if name == "arguments" else most
     return f"    {{{nbytes}, {most}, {what}, {same}}},"
@@ -151,6 +162,23 @@ NODES = {  # graph number to the record that adds its node, if not an empty node
     POOL: lambda of: ("cuGraphAddKernelNode_v2", {**KERNEL_NODE, "kind": KIND_FUNCTION, **of}, b""),
     POOL - 1: lambda of: ("cuGraphAddKernelNode_v2", {**KERNEL_NODE, "kind": KIND_KERNEL, **of}, b""),
 }
+
+
+def make_array(number: int, sequence: int) -> bytes:
+    """A record that creates an array of eight by eight floats for textures and surfaces."""
+    record = BY_NAME["cuArray3DCreate_v2"]
+    body = struct.pack("<QQQIIIIII", 8, 8, 0, FLOAT, 1, SURFACE_LDST, 0, number, 0)
+    return HEADER.pack(HEADER.size + len(body), record.opcode, 0, sequence, 1) + body
+
+
+def make_allocation(number: int, sequence: int) -> bytes:
+    """A record that creates physical memory which can be exported."""
+    record = BY_NAME["cuMemCreate"]
+    prop = struct.pack("<iiiiQQ", 1, 1, 1, 0, 0, 0)  # pinned, by descriptor, on device 0
+    values = {"size": struct.pack("<Q", 2 << 20), "flags": bytes(8), "prop": prop, "handle": struct.pack("<I", number)}
+    body = b"".join(values[field] for _, field in record.request)
+    body += bytes(-len(body) % 8)
+    return HEADER.pack(HEADER.size + len(body), record.opcode, 0, sequence, 1) + body
 
 
 def opening() -> bytes:
@@ -166,6 +194,7 @@ def opening() -> bytes:
         ("cuLibraryGetKernel", {"pKernel": 1, "library": 1, "name_nbytes": len(KERNEL)}, KERNEL),
         ("cuStreamCreateWithPriority", {"phStream": 1, "flags": 1}, b""),
         ("cuEventCreate", {"phEvent": 1}, b""),
+        ("vgpuIpcEventCreate", {"event": 1}, b""),
         ("cuDeviceGetDefaultMemPool", {"pool_out": 1}, b""),
         ("cuGraphCreate", {"phGraph": 1}, b""),
         ("cuGraphAddEmptyNode", {"phGraphNode": 1, "hGraph": 1}, b""),
@@ -181,14 +210,20 @@ def opening() -> bytes:
             ("cuLibraryGetKernel", {"pKernel": number, "library": number, "name_nbytes": len(KERNEL)}, KERNEL),
             ("cuStreamCreateWithPriority", {"phStream": number, "flags": number % 2}, b""),
             ("cuEventCreate", {"phEvent": number}, b""),
+            ("vgpuIpcEventCreate", {"event": number}, b""),
             ("cuGraphCreate", {"phGraph": number}, b""),
             NODES.get(number, lambda of: ("cuGraphAddEmptyNode", of, b""))({"phGraphNode": number, "hGraph": number}),
             ("cuGraphInstantiateWithFlags", {"phGraphExec": number, "hGraph": number}, b""),
         ]
+    calls += [
+        ("cuGraphConditionalHandleCreate", {"hGraph": graph, "ctx": 1}, b"") for graph in range(1, CONDITIONS + 1)
+    ]
     # Only the first ones and the last are waited for: a switch of threads for each would take most of a session's time.
     for sequence, (name, fields, tail) in enumerate(calls, 1):
+        if sequence == len(calls):
+            data += b"".join(make(n, n) for n in range(1, POOL + 1) for make in (make_array, make_allocation))
         record = bytearray(encode(name, sequence, 0 if sequence == 1 else 1, fields, tail))
-        waits = BY_NAME[name].waits and (sequence <= AWAITED or sequence == len(calls))
+        waits = BY_NAME[name].waits and (sequence <= AWAITED or name == "cuGraphConditionalHandleCreate")
         record[6:8] = struct.pack("<H", WANT_REPLY if waits else 0)
         data += bytes(record)
     assert BY_NAME[calls[-1][0]].waits
@@ -223,7 +258,8 @@ def write_grammar(path: Path) -> None:
         f"enum {{ VGT_RECORDS = {len(records)}, VGT_POOL = {POOL}, VGT_POOLED = {len(POOLED)} }};",
         f"enum {{ VGT_KIND_STREAM = {KINDS['STREAM']}, VGT_KIND_CONTEXT = {KINDS['CONTEXT']}, "
         f"VGT_KIND_EVENT = {KINDS['EVENT']} }};",
-        f"enum {{ VGT_KIND_GRAPH_NODE = {KINDS['GRAPH_NODE']}, VGT_KINDS = {len(KINDS) + 1} }};",
+        f"enum {{ VGT_KIND_GRAPH_NODE = {KINDS['GRAPH_NODE']}, VGT_KIND_GRAPH = {KINDS['GRAPH']} }};",
+        f"enum {{ VGT_KINDS = {len(KINDS) + 1} }};",
         f'static const char vgt_kernel_name[] = "{KERNEL.decode()}";',
         *("static const struct vgt_field vgt_fields[] = {", *fields, "};"),
         *("static const struct vgt_part vgt_parts[] = {", *parts, "};"),
@@ -247,6 +283,10 @@ def write_driver(path: Path) -> None:
         path.write_text("".join(lines))
 
 
+# Whether a session's threads ended in time, the program learns from this call (vgt_fuzz_session.c).
+ENDED = "-Wl,--wrap=vgx_handles_free"
+
+
 def build(name: str, *, sanitize: str = "", more: tuple[str, ...] = ()) -> Path:
     """Build the program; return its path. Raises subprocess.CalledProcessError."""
     toolchain = Toolchain.from_environment(sanitize, whole_program=False)
@@ -265,7 +305,7 @@ def build(name: str, *, sanitize: str = "", more: tuple[str, ...] = ()) -> Path:
     objects += defined.compile([*others, *sorted((HERE / "c").glob("*.c"))], folder, includes).values()
     target = folder / "vgt_fuzz"
     if is_older(target, objects):
-        flags = [*toolchain.cflags, *(flag for flag in more if flag == "--coverage" or flag.startswith("-Wl"))]
+        flags = [*toolchain.cflags, ENDED, *(flag for flag in more if flag == "--coverage" or flag.startswith("-Wl"))]
         subprocess.run([*toolchain.compiler, *flags, *map(str, objects), "-ldl", "-lm", "-o", str(target)], check=True)
     return target
 

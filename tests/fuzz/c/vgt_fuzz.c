@@ -4,6 +4,7 @@
  * edges and the inputs that found them. The last line printed counts sessions and records. */
 #define _GNU_SOURCE
 #include "vgt_fuzz.h"
+#include "vgt_fuzz_desks.h"
 #include "vgt_fuzz_faults.h"
 #include "vgw_clock.h"
 
@@ -49,7 +50,8 @@ static void keep(struct vgt_random *random) {
   shared->inputs[place] = shared->current;
 }
 
-static void one(struct vgt_random *random, uint32_t steps) {
+/* False: it is the last one of this process. */
+static bool one(struct vgt_random *random, uint32_t steps) {
   struct vgt_input *input = &shared->current;
   if (shared->kept && vgt_below(random, 4)) {
     *input = shared->inputs[vgt_below(random, shared->kept)];
@@ -65,6 +67,7 @@ static void one(struct vgt_random *random, uint32_t steps) {
   shared->edges += found;
   if (found)
     keep(random);
+  return !vgt_session_is_last();
 }
 
 static double now_s(void) { return (double)vgw_now_ns() / 1e9; }
@@ -73,9 +76,9 @@ static int batch(uint64_t seed, uint32_t steps, double until) {
   pid_t child = fork();
   if (child == 0) {
     struct vgt_random random = {seed * 0x9e3779b97f4a7c15ull | 1};
-    vgt_session_init();
-    for (int i = 0; i < BATCH && (!until || now_s() < until); i++)
-      one(&random, steps);
+    vgt_session_init(seed % 2);
+    for (int i = 0; i < BATCH && (!until || now_s() < until) && one(&random, steps);)
+      i++;
     exit(0); /* not _exit: executed lines (--coverage) are written by exit */
   }
   int status;
@@ -83,10 +86,21 @@ static int batch(uint64_t seed, uint32_t steps, double until) {
   return status;
 }
 
-static int count_descriptors(void) {
+static int count_once(void) {
   int count = 0;
   for (int fd = 0; fd < DESCRIPTORS_MAX; fd++)
-    count += fcntl(fd, F_GETFD) != -1;
+    count += vgt_descriptor_counts(fd);
+  return count - vgt_desks_held();
+}
+
+/* The services' threads take and close descriptors meanwhile, so count until they do nothing. */
+static int count_descriptors(void) {
+  int count = count_once(), before;
+  do {
+    before = count;
+    usleep(5000);
+    count = count_once();
+  } while (count != before);
   return count;
 }
 
@@ -96,7 +110,7 @@ static int fixed(uint64_t seed, uint32_t steps) {
   struct vgt_random random = {seed * 0x9e3779b97f4a7c15ull | 1};
   const char *name;
   uint64_t count;
-  vgt_session_init();
+  vgt_session_init(seed % 2);
   vgt_make(&random, &shared->current, steps, 0);
   printf("records %llu", (unsigned long long)vgt_session_run(&shared->current));
   printf(" descriptors %d", count_descriptors());
@@ -112,7 +126,7 @@ static int replay(const char *path) {
     perror(path);
     return 1;
   }
-  vgt_session_init();
+  vgt_session_init(getenv("VGT_SHARED"));
   printf("%llu records\n", (unsigned long long)vgt_session_run(&shared->current));
   return 0;
 }

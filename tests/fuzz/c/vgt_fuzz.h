@@ -38,12 +38,22 @@ enum vgt_meaning {
   VGT_LENGTH, /* length of a part; `of` 0 or VGT_SHORT: of a reply's part */
   VGT_TENSOR_MAP_NBYTES,
   VGT_FIELD_BYTES,
+  VGT_CONDITION, /* a handle of a graph's condition */
+  VGT_IMAGE,     /* an image's id, new or of an upload that has begun */
+  VGT_OFFERED,   /* the length of an image that is offered */
 };
 struct vgt_field {
   uint16_t nbytes;
   uint8_t meaning, of; /* `of`: a handle's kind, or the number of a part, from 1 */
 };
-enum vgt_content { VGT_PART_BYTES, VGT_PART_NODES, VGT_PART_NAME, VGT_PART_ATTRIBUTES, VGT_PART_WHOLE };
+enum vgt_content {
+  VGT_PART_BYTES,
+  VGT_PART_NODES,
+  VGT_PART_NAME,
+  VGT_PART_ATTRIBUTES,
+  VGT_PART_WHOLE,
+  VGT_PART_GRAPHS
+};
 enum { VGT_SHORT = 255 };
 struct vgt_part {
   uint32_t nbytes, most; /* bytes of an element; maximum number of elements */
@@ -71,10 +81,14 @@ void vgt_mutate(struct vgt_random *random, struct vgt_input *input, const struct
 
 /* Write the first records of a session, for its socket, to `out`; return their length in bytes. */
 size_t vgt_opening(uint8_t *out, size_t capacity);
-extern uint64_t vgt_addresses[4]; /* the session's first allocations */
+extern uint64_t vgt_addresses[4];  /* the session's first allocations */
+extern uint64_t vgt_conditions[2]; /* handles of conditions of its first graphs */
 
-void vgt_session_init(void);
+/* `shared`: work waits for the turns of two tenants that share the device, of which another thread is one. */
+void vgt_session_init(bool shared);
 /* Serve `input` in a session of its own; return how many records its rings executed. SIGALRM kills a hung session. */
 uint64_t vgt_session_run(const struct vgt_input *input);
+/* Whether the process can serve no further session after the last one. */
+bool vgt_session_is_last(void);
 
 #endif

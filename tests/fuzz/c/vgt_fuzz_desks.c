@@ -1,5 +1,5 @@
-/* Stands for vgpud's services: it finds no image, and answers a request for a shared object with the last one shared of
- * that kind. */
+/* vgpud's services for a worker: they give whoever asks the image that was stored last, every second time, and the
+ * object of the kind that was shared last. */
 #define _GNU_SOURCE
 #include "vgt_fuzz_desks.h"
 
@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "vgt_fuzz_tenants.h"
 #include "vgx_image_cache.h"
 #include "vgx_ipc.h"
 
@@ -34,6 +35,25 @@ union control {
   struct cmsghdr align;
 };
 
+bool vgt_descriptor_counts(int fd) {
+  static const char physical[] = "/memfd:vgpu-physical";
+  char path[32], name[sizeof physical];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  ssize_t length = readlink(path, name, sizeof physical - 1);
+  return length >= 0 && (length != sizeof physical - 1 || memcmp(name, physical, sizeof physical - 1) != 0);
+}
+
+static _Atomic int held; /* descriptors that the services have */
+
+int vgt_desks_held(void) { return held; }
+
+static void let_go(int fd) {
+  if (fd < 0)
+    return;
+  held -= vgt_descriptor_counts(fd);
+  close(fd);
+}
+
 static ssize_t receive(int fd, void *question, size_t nbytes, int *passed) {
   union control control;
   struct iovec part = {question, nbytes};
@@ -44,12 +64,13 @@ static ssize_t receive(int fd, void *question, size_t nbytes, int *passed) {
   *passed = -1;
   if (c)
     memcpy(passed, CMSG_DATA(c), sizeof *passed);
+  held += vgt_descriptor_counts(*passed);
   return got;
 }
 
-static bool send_answer(int fd, const struct answer *answer, int passed) {
+static bool send_answer(int fd, const void *answer, size_t nbytes, int passed) {
   union control control = {0};
-  struct iovec part = {(void *)(uintptr_t)answer, sizeof *answer};
+  struct iovec part = {(void *)(uintptr_t)answer, nbytes};
   struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
   if (passed >= 0) {
     message.msg_control = &control;
@@ -58,17 +79,21 @@ static bool send_answer(int fd, const struct answer *answer, int passed) {
     memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &passed, sizeof passed);
   }
   /* the system call, because fault injection wraps sendmsg */
-  return syscall(SYS_sendmsg, fd, &message, MSG_NOSIGNAL) == (ssize_t)sizeof *answer;
+  return syscall(SYS_sendmsg, fd, &message, MSG_NOSIGNAL) == (ssize_t)nbytes;
 }
 
 static void *answer_images(void *argument) {
-  int fd = (int)(intptr_t)argument, passed;
-  uint64_t question[6], none = 0;
+  int fd = (int)(intptr_t)argument, passed, stored = -1;
+  uint64_t question[6], asked = 0;
   while (receive(fd, question, sizeof question, &passed) > 0)
-    if (passed >= 0)
-      close(passed);
-    else if (send(fd, &none, sizeof none, MSG_NOSIGNAL) < 0)
-      break;
+    if (passed >= 0) {
+      let_go(stored);
+      stored = passed;
+    } else {
+      uint64_t found = stored >= 0 && asked++ % 2;
+      if (!send_answer(fd, &found, sizeof found, found ? stored : -1))
+        break;
+    }
   return NULL;
 }
 
@@ -85,11 +110,13 @@ static void *answer_ipc(void *argument) {
     struct answer answer = {0};
     int of = (int)(question.what % KINDS), given = -1;
     if (question.kind == PUBLISH) {
-      if (last[of].is_there && last[of].fd >= 0)
-        close(last[of].fd);
+      if (last[of].is_there)
+        let_go(last[of].fd);
       last[of].is_there = true;
       last[of].nbytes = question.nbytes;
       last[of].fd = passed;
+      if (question.what == VGX_IPC_EVENT && passed >= 0)
+        vgt_tenants_record(passed);
       memcpy(last[of].handle, question.handle, sizeof question.handle);
       answer.token_or_handle[0] = (char)question.what;
     } else if (question.kind == FIND && last[of].is_there) {
@@ -99,7 +126,7 @@ static void *answer_ipc(void *argument) {
     } else if (question.kind == FIND) {
       answer.result = 1; /* CUDA_ERROR_INVALID_VALUE */
     }
-    if (!send_answer(fd, &answer, given))
+    if (!send_answer(fd, &answer, sizeof answer, given))
       break;
   }
   return NULL;

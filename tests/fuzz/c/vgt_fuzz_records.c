@@ -10,13 +10,14 @@
 #include "vgt_grammar.h"
 
 enum { WANT_REPLY = 1, HAS_FD = 2, CORRELATED = 4, PART_MAX = 2048, PARTS_MAX = 4, PAGE = 4096 };
+enum { OFFERED_NBYTES = 16 }; /* of count_of's lengths, so that some uploads become complete */
 enum { ATTRIBUTE_NBYTES = sizeof(CUlaunchAttribute), ATTRIBUTES = 20 }; /* a few more attribute ids than exist */
 
 static const uint64_t hostile[] = {0,          1,         7,          8,          64,         255,        4096,
                                    65536,      1u << 20,  0x7fffffff, 0x80000000, 0xffffffff, 1ull << 32, 1ull << 40,
                                    1ull << 47, INT64_MAX, 1ull << 63, -4096ull,   UINT64_MAX};
 
-uint64_t vgt_addresses[4];
+uint64_t vgt_addresses[4], vgt_conditions[2];
 
 uint64_t vgt_next(struct vgt_random *random) {
   random->state ^= random->state >> 12;
@@ -88,6 +89,13 @@ static uint64_t value_of(struct vgt_random *random, const struct vgt_field *fiel
     return (uint64_t)PAGE * (1 + vgt_below(random, 4));
   case VGT_TENSOR_MAP_NBYTES:
     return sizeof(CUtensorMap);
+  case VGT_CONDITION:
+    return vgt_conditions[vgt_below(random, 2)];
+  case VGT_IMAGE:
+    return made->count[channel][field->of] && chance(random, 300) ? old_id(random, made, channel, field->of)
+                                                                  : new_id(made, channel, field->of);
+  case VGT_OFFERED:
+    return OFFERED_NBYTES;
   case VGT_ADDRESS:
     if (chance(random, 700))
       return vgt_addresses[vgt_below(random, 4)] + (chance(random, 300) ? (uint64_t)vgt_below(random, 4096) : 0);
@@ -128,7 +136,11 @@ static const struct vgt_record *choose(struct vgt_random *random, const struct m
 }
 
 static void fill_part(struct vgt_random *random, const struct vgt_part *part, uint8_t *out, uint32_t count,
-                      const struct made *made, uint32_t channel) {
+                      struct made *made, uint32_t channel) {
+  for (uint32_t i = 0; part->content == VGT_PART_GRAPHS && i + 4 <= count; i += 4)
+    memcpy(out + i, &(uint32_t){(uint32_t)new_id(made, channel, VGT_KIND_GRAPH)}, 4);
+  if (part->content == VGT_PART_GRAPHS)
+    return;
   if (part->content == VGT_PART_NAME && chance(random, 800)) {
     memcpy(out, vgt_kernel_name, count < sizeof vgt_kernel_name ? count : sizeof vgt_kernel_name);
     return;
@@ -163,6 +175,8 @@ static uint32_t count_of(struct vgt_random *random, const struct vgt_part *part)
     count = chance(random, 5) ? 8 : chance(random, 700) ? 0 : ATTRIBUTE_NBYTES * (1 + vgt_below(random, 2));
   else if (part->content == VGT_PART_WHOLE)
     count = most;
+  else if (part->content == VGT_PART_GRAPHS)
+    count = chance(random, 5) ? 6 : 4 * (1 + vgt_below(random, 2));
   else
     count = part->nbytes == 1 ? bytes[vgt_below(random, sizeof bytes / sizeof *bytes)] : vgt_below(random, 4);
   return count < most ? count : most;

@@ -4,6 +4,7 @@
 #include "vgt_fuzz_desks.h"
 #include "vgt_fuzz_driver.h"
 #include "vgt_fuzz_faults.h"
+#include "vgt_fuzz_tenants.h"
 #include "vgw_clock.h"
 
 #include <errno.h>
@@ -24,6 +25,7 @@
 #include "vgw_records.h"
 #include "vgw_wire.h"
 #include "vgx_backend.h"
+#include "vgx_gate.h"
 #include "vgx_host_quota.h"
 #include "vgx_meter.h"
 #include "vgx_serve.h"
@@ -33,12 +35,18 @@ enum {
   HAS_FD = 2,
   WANT_REPLY = 1,
   DRAIN_MS = 3000,
+  CLEAR_MS = 5000,
   END_MS = 200000,
   RING_OPEN = VGW_OP_vgpuRingOpen,
-  FILE_NBYTES = 64 << 10
+  FILE_NBYTES = 64 << 10,
+  REGION_NBYTES = sizeof(struct vgw_ring)
 };
-enum { ANSWER_TURNS = 8, ANSWERS = 20 };
-enum { POLL_US = 200, LEDGER_ROW = 3, QUOTA = 16 }; /* the opening makes 12 objects of a kind at most */
+enum { ANSWER_TURNS = 8, ANSWERS = 20, REMOTE = 1 };
+enum {
+  POLL_US = 200,
+  COMPILE_NS = 100000000,
+  QUOTA = 20
+}; /* the opening makes 12 objects of a kind at most, and the tenant has others */
 
 void vgt_install(void);
 
@@ -51,7 +59,7 @@ static void must(bool true_now, const char *what) {
   }
 }
 
-void vgt_session_init(void) {
+void vgt_session_init(bool shared) {
   static struct vgx_sim_device_properties properties = {.memory_nbytes = 4ull << 30, .context_nbytes = 1 << 20};
   static const int32_t known[][2] = {{1, 1024},   {2, 1024},  {3, 1024},   {4, 64},   {5, INT32_MAX}, {6, 65535},
                                      {7, 65535},  {8, 49152}, {10, 32},    {16, 132}, {39, 2048},     {75, 9},
@@ -70,6 +78,8 @@ void vgt_session_init(void) {
   vgt_install();
   vgt_desks_open();
   backend = vgt_driver(vgx_sim_backend());
+  if (shared)
+    vgt_tenants_share();
 }
 
 static void quiet(int level, const char *line) {
@@ -78,47 +88,62 @@ static void quiet(int level, const char *line) {
     fprintf(stderr, "%s\n", line);
 }
 static void quiet_line(const char *line) { (void)line; }
+static void quiet_denied(unsigned count, const char *function) { (void)count, (void)function; }
 
 static struct vgx_serve_options options;
 
-static int zeroes(size_t nbytes) {
-  int file = memfd_create("vgt-zeroes", MFD_CLOEXEC);
-  must(file >= 0 && ftruncate(file, (off_t)nbytes) == 0, "file");
-  return file;
-}
-
 /* What vgpud decides for a session; the input's length chooses it, so that a replay has the same. */
 static void choose_options(const struct vgt_input *input) {
-  static struct vgw_ledger *ledger;
-  if (!ledger) {
-    int file = zeroes(sizeof *ledger);
-    must((ledger = vgx_ledger_map(file, LEDGER_ROW)) != NULL, "ledger");
-    close(file);
-    vgx_meter_set(zeroes(sizeof(struct vgx_meter)));
-  }
-  uint32_t which = input->nbytes / 8 % 4;
+  static bool metered;
+  struct vgw_ledger *ledger = vgt_tenants_ledger();
+  if (!metered)
+    vgx_meter_set(vgt_zeroes(sizeof(struct vgx_meter)));
+  metered = true;
+  uint32_t which = input->nbytes / 8 % 4, more = input->nbytes / 32 % 8;
+  vgt_driver_words(more & 1);
   options = (struct vgx_serve_options){.features = VGX_FEATURE_PINNED_FD | VGX_FEATURE_RING | VGX_FEATURE_PROGRESS,
                                        .log = quiet,
                                        .backend = backend,
                                        .host_limit_nbytes = 1 << 30,
+                                       .region_fd = -1,
                                        .spin_us = which == 1 ? 20 : 0};
+  if (which == 3 && more == 0) { /* a virtual machine, whose memory the second ring is in */
+    options.features |= VGX_FEATURE_REGION;
+    options.region_fd = vgt_zeroes(REGION_NBYTES);
+    options.region_nbytes = REGION_NBYTES;
+  }
   if (which != 2)
     return;
   options.host_limit_nbytes = 64 << 10;
-  options.host_limit_of_share = true;
+  options.host_limit_of_share = more & 2;
   options.share = "share";
   options.ledger = ledger;
-  options.ledger_row = LEDGER_ROW;
+  options.ledger_row = VGT_ROW;
   options.calls_per_s = 20000;
+  options.denied = more == 7 ? 1u << VGW_GROUP_EXPORT | 1u << VGW_GROUP_PEER | 1u << VGW_GROUP_MEMOPS : 0;
+  options.on_denied = quiet_denied;
   for (uint32_t i = 1; i < VGW_QUOTA_COUNT; i++)
     options.quotas[i] = QUOTA;
   options.quotas[VGW_QUOTA_IMAGE_NBYTES] = 4096;
-  options.quotas[VGW_QUOTA_COMPILE_NS] = 1000000;
+  options.quotas[VGW_QUOTA_COMPILE_NS] = COMPILE_NS;
 }
 
 static atomic_bool served;
+static bool threads_ended; /* of this session: only then does vgx_serve free what the session had */
+static bool is_last;
+
+bool vgt_session_is_last(void) { return is_last; }
+
+/* The linker puts it in front of the executor's own (tests/fuzz/in_process.py, ENDED). */
+void __real_vgx_handles_free(struct vgx_session *s);
+void __wrap_vgx_handles_free(struct vgx_session *s);
+void __wrap_vgx_handles_free(struct vgx_session *s) {
+  threads_ended = true;
+  __real_vgx_handles_free(s);
+}
 
 static void *serve(void *fd) {
+  threads_ended = false;
   vgx_serve((int)(intptr_t)fd, &options);
   atomic_store(&served, true);
   return NULL;
@@ -154,6 +179,8 @@ static bool reply(int fd, uint64_t *value) {
     return false;
   if (nbytes >= sizeof *value)
     memcpy(value, body, sizeof *value);
+  if (header.context && getenv("VGT_LOG"))
+    fprintf(stderr, "result %u\n", header.context);
   return header.context == 0; /* in a reply: the result */
 }
 
@@ -173,10 +200,40 @@ static struct vgw_ring *open_ring(int fd, uint32_t number) {
   return ring;
 }
 
+/* A ring in memory that the client's machine shares with the host. */
+static struct vgw_ring *open_remote_ring(int fd, uint32_t number) {
+  struct {
+    struct vgw_header header;
+    struct vgw_req_vgpuRingOpenAt request;
+  } record = {{.length = sizeof record, .opcode = VGW_OP_vgpuRingOpenAt, .flags = WANT_REPLY, .sequence = 1},
+              {.offset = 0, .ring = number}};
+  uint64_t value;
+  struct vgw_ring *ring = mmap(NULL, sizeof *ring, PROT_READ | PROT_WRITE, MAP_SHARED, options.region_fd, 0);
+  must(ring != MAP_FAILED && send_all(fd, &record, sizeof record, -1) && reply(fd, &value), "ring in a region");
+  return ring;
+}
+
+/* The worker sleeps on a word of its own for a ring in a region. Every eighth call asks: what is lost is found later.
+ */
+static void wake_remote(int fd, uint32_t number, uint32_t turn) {
+  struct {
+    struct vgw_header header;
+    struct vgw_req_vgpuRingWake request;
+  } wake = {{.length = sizeof wake, .opcode = VGW_OP_vgpuRingWake}, {.ring = number}};
+  struct {
+    struct vgw_header header;
+    struct vgw_req_vgpuRingWait request;
+  } wait = {{.length = sizeof wait, .opcode = VGW_OP_vgpuRingWait, .flags = WANT_REPLY}, {.ring = number}};
+  if (turn % 8 == 0)
+    send_all(fd, &wake, sizeof wake, -1);
+  if (turn == 8)
+    send_all(fd, &wait, sizeof wait, -1);
+}
+
 /* False: the device is lost, as after a kernel of an earlier session that the watchdog ended. */
 static bool open_session(int fd) {
   static uint8_t records[64 << 10];
-  size_t nbytes = vgt_opening(records, sizeof records), found = 0;
+  size_t nbytes = vgt_opening(records, sizeof records), found = 0, conditions = 0;
   for (size_t at = 0, sent = 0; at < nbytes;) {
     struct vgw_header header;
     uint64_t value;
@@ -184,10 +241,15 @@ static bool open_session(int fd) {
     if (header.flags & WANT_REPLY) { /* records without a reply travel with the next one that has one */
       must(send_all(fd, records + sent, at + header.length - sent, -1), "opening");
       sent = at + header.length;
-      if (!reply(fd, &value))
+      if (!reply(fd, &value)) {
+        if (getenv("VGT_LOG"))
+          fprintf(stderr, "the opening failed at opcode %u\n", header.opcode);
         return false;
+      }
       if (header.opcode == VGW_OP_cuMemAlloc_v2 && found < 4)
         vgt_addresses[found++] = value;
+      if (header.opcode == VGW_OP_cuGraphConditionalHandleCreate && conditions < 2)
+        vgt_conditions[conditions++] = value;
     }
     at += header.length;
   }
@@ -252,12 +314,19 @@ static void answer_callbacks(int fd, uint32_t turn) {
     send_all(fd, &done, sizeof done, -1);
 }
 
+static bool has_region(void) { return options.features & VGX_FEATURE_REGION; }
+
+static void wake_remote_in(int fd, uint32_t turn) {
+  if (has_region())
+    wake_remote(fd, REMOTE, turn);
+}
+
 static void drain(int fd, struct vgw_ring *const *rings, const uint64_t *tails) {
   int64_t deadline = now_ms() + DRAIN_MS;
   uint32_t turn = 0;
   for (int i = 0; i < VGT_SOCKET; i++)
     while (atomic_load(&rings[i]->head) != tails[i] && !is_over(fd) && now_ms() < deadline)
-      usleep(POLL_US), answer_callbacks(fd, turn++);
+      usleep(POLL_US), answer_callbacks(fd, turn), wake_remote_in(fd, turn++);
 }
 
 /* Wait for the session's end. A ring's thread that sleeps looks for it every 100 ms, unless it is woken. */
@@ -272,13 +341,44 @@ static void join(pthread_t thread, struct vgw_ring *const *rings) {
   pthread_join(thread, NULL); /* ThreadSanitizer does not know pthread_clockjoin_np */
 }
 
-/* A real worker's state ends with its process; here the next session runs in the same process. */
-static void clear_up(void) {
+/* For VGT_LATE=FILE: append what the threads are doing that have not ended with their session. */
+static void tell_late(void) {
+  char command[256];
+  const char *file = getenv("VGT_LATE");
+  if (threads_ended || !file)
+    return;
+  snprintf(command, sizeof command, "gdb -p %d -batch -ex 'thread apply all bt' >> %s 2>&1", getpid(), file);
+  if (system(command))
+    perror("gdb");
+}
+
+static atomic_bool synchronized;
+
+static void *synchronize(void *unused) {
   CUcontext context;
   if (backend->cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
       backend->cuCtxSetCurrent(context) == CUDA_SUCCESS)
     backend->cuCtxSynchronize();
   backend->cuDevicePrimaryCtxReset_v2(0);
+  atomic_store(&synchronized, true);
+  return unused;
+}
+
+/* A real worker's state ends with its process; here the next session runs in the same process. False: not if a stream
+ * waits for what will not happen. */
+static bool clear_up(void) {
+  pthread_t thread;
+  vgt_tenants_finish();
+  vgx_gate_clear();
+  atomic_store(&synchronized, false);
+  must(pthread_create(&thread, NULL, synchronize, NULL) == 0, "thread");
+  for (int64_t until = now_ms() + CLEAR_MS; !atomic_load(&synchronized);) {
+    if (now_ms() > until)
+      return false;
+    usleep(POLL_US);
+  }
+  pthread_join(thread, NULL);
+  return true;
 }
 
 uint64_t vgt_session_run(const struct vgt_input *input) {
@@ -294,11 +394,14 @@ uint64_t vgt_session_run(const struct vgt_input *input) {
   setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   atomic_store(&served, false);
   must(pthread_create(&thread, NULL, serve, (void *)(intptr_t)ends[1]) == 0, "thread");
-  if (!open_session(ends[0]))
-    exit(0); /* the next child process has a working device */
+  if (!open_session(ends[0])) {
+    is_last = true; /* the next child process has a working device */
+    return 0;
+  }
   for (uint32_t i = 0; i < VGT_SOCKET; i++)
-    rings[i] = open_ring(ends[0], i);
+    rings[i] = has_region() && i == REMOTE ? open_remote_ring(ends[0], i) : open_ring(ends[0], i);
   int64_t opened = now_ms();
+  vgt_tenants_change(options.ledger ? input->nbytes / 32 % 64 : 0);
   vgt_faults_arm(true);
   for (uint32_t at = 0, count = 0; at < input->nbytes; count++) {
     const struct vgt_step *step = (const struct vgt_step *)(input->data + at);
@@ -307,6 +410,10 @@ uint64_t vgt_session_run(const struct vgt_input *input) {
       send_one(ends[0], bytes, step->nbytes);
     else
       push(rings[step->channel % VGT_SOCKET], &tails[step->channel % VGT_SOCKET], bytes, step->nbytes);
+    if (has_region() && step->channel == REMOTE)
+      wake_remote(ends[0], REMOTE, count);
+    if (count == 32 && options.spin_us)
+      vgx_progress("a kernel is being compiled", false);
     if (count % 64 == 63 && is_over(ends[0]))
       break;
     at += (uint32_t)sizeof *step + step->nbytes;
@@ -314,10 +421,13 @@ uint64_t vgt_session_run(const struct vgt_input *input) {
   drain(ends[0], rings, tails);
   vgt_faults_arm(false);
   int64_t drained = now_ms();
+  vgt_tenants_change(0);
+  if (input->nbytes / 8 % 32 == 1)
+    vgx_stop();
   shutdown(ends[0], SHUT_WR);
   alarm(END_MS / 1000); /* a session that does not end is a fault, too */
   join(thread, rings);
-  alarm(0);
+  tell_late();
   if (getenv("VGT_LOG"))
     tell_heads(rings, tails);
   if (getenv("VGT_LOG"))
@@ -328,11 +438,16 @@ uint64_t vgt_session_run(const struct vgt_input *input) {
     munmap(rings[i], sizeof *rings[i]);
   }
   vgx_meter_finish();
+  if (options.region_fd >= 0)
+    close(options.region_fd);
   close(ends[0]);
   close(ends[1]);
   int64_t ended = now_ms();
-  clear_up();
+  /* A worker exits even if its session's threads have not ended. Here they would go on in the next session, which is at
+   * the same place. */
+  is_last = !threads_ended || !clear_up();
+  alarm(0);
   if (getenv("VGT_LOG"))
-    fprintf(stderr, "cleared up in %lld ms\n", (long long)(now_ms() - ended));
+    fprintf(stderr, "%s in %lld ms\n", is_last ? "not cleared up" : "cleared up", (long long)(now_ms() - ended));
   return executed;
 }
