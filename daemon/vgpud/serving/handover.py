@@ -19,7 +19,7 @@ from vgpud.devices.selection import only
 from vgpud.proto.message import RECORD_NBYTES
 from vgpud.services.ipc_service import IpcDesk
 from vgpud.supervision.supervisor import WorkerGoneError, WorkerStartError
-from vgpud.tenancy.cache_folder import CacheFolders, open_shared
+from vgpud.tenancy.cache_folder import CacheFolders, open_driver_folders, open_shared
 from vgpud.tenancy.meter import Meters
 from vgpud.tenancy.peer import open_peer_pidfd
 from vgpud.tenancy.tenant import Identified, Tenant
@@ -247,6 +247,8 @@ class Handover:
                     sent.callback(cache.close)
                     lent.append(cache)
                     assignment["desks"].append("cache")
+                    if assignment["backend"] == "cuda":
+                        open_driver_folders(cache.fileno())
             group = self._placement.place(worker.pid, session, request.config)
             failed.callback(self._placement.leave, worker.pid, group)
             if (pidfd := open_peer_pidfd(request.client, session.peer)) is not None:

@@ -11,13 +11,14 @@ import contextlib
 import os
 import secrets
 import shutil
+import stat
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from .tenant import Identified, Tenant
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 _PASSING = "passing-"
 _KEPT = 256  # folders of namespaces without a session
 _SHARED = "shared"  # in a tenant's folder: what workers with user ids of their own write
+_DRIVER = "nvidia"  # in the folder that a worker is given: NVIDIA's driver's own cache (worker/confine.py)
+_DIGITS = "0123456789abcdef"
+_ALL = 0o777
 
 
 @dataclass(slots=True)
@@ -43,8 +47,46 @@ def open_shared(folder: Path) -> int:
     shared = folder / _SHARED
     with contextlib.suppress(FileExistsError):
         shared.mkdir()
-    shared.chmod(0o777)
+    shared.chmod(_ALL)
     return os.open(shared, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def open_driver_folders(shared: int) -> None:
+    """Let every user of a folder of open_shared() use what NVIDIA's driver compiles for another one of them.
+
+    The driver writes files of mode 0666 to folders named by one hexadecimal digit, two levels deep, and makes a folder
+    that is missing with mode 0700 (580.159.04). So all of them are made here, and those that other users have made are
+    opened to all where vgpud's user may do that. Raises OSError: nobody's are.
+    """
+    with _open_to_all(_DRIVER, shared) as driver:
+        for first in _DIGITS:
+            with contextlib.suppress(OSError), _open_to_all(first, driver) as folder:
+                for second in _DIGITS:
+                    if not _is_open_to_all(second, folder):
+                        with contextlib.suppress(OSError), _open_to_all(second, folder):
+                            pass
+
+
+def _is_open_to_all(name: str, parent: int) -> bool:
+    try:
+        return os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode == stat.S_IFDIR | _ALL
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def _open_to_all(name: str, parent: int) -> Iterator[int]:
+    """A descriptor of the folder, which is made if it is missing. Other users may have replaced it by a link, which is
+    not followed. Raises OSError."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, dir_fd=parent)
+    folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        if not _is_open_to_all(name, parent):
+            os.fchmod(folder, _ALL)
+        yield folder
+    finally:
+        os.close(folder)
 
 
 class CacheFolders:

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 from vgpud.cli.client import RefusedError
 from vgpud.supervision import user_namespace
-from vgpud.tenancy.cache_folder import open_shared
+from vgpud.tenancy.cache_folder import open_driver_folders, open_shared
 from vgpud.worker import user_ids
 
 from tests.daemon.running import ENVIRONMENT, Running, start_client, vgpud_with_real_workers, wait_until
@@ -148,6 +149,46 @@ def test_AT24_a_tenants_cache_is_open_to_who_was_given_it_alone():
         )
         assert second == {"read": 0, "by its path": errno.EACCES, "listing": errno.EACCES}
         os.close(fd)
+
+
+def compile_as_the_driver_does(shared: Path) -> None:
+    os.umask(0)
+    for folder in (shared / "nvidia", shared / "nvidia/2", shared / "nvidia/2/4"):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    (shared / "nvidia/2/4/program").write_bytes(b"code")
+
+
+@pytest.mark.parametrize("by_vgpud", ["before", "after", "never"])
+def test_what_a_driver_has_compiled_serves_the_tenants_next_id(by_vgpud):
+    needs_root()
+    with tempfile.TemporaryDirectory() as name:
+        fd = open_shared(Path(name))
+        given = Path(f"/proc/self/fd/{fd}")
+        if by_vgpud == "before":
+            open_driver_folders(fd)
+        first = as_user(2000000001, lambda: {"": code_of(lambda: compile_as_the_driver_does(given))})
+        assert first == {"": 0}
+        if by_vgpud == "after":
+            open_driver_folders(fd)
+        second = as_user(2000000002, lambda: {"": code_of((given / "nvidia/2/4/program").read_bytes)})
+        assert second == {"": errno.EACCES if by_vgpud == "never" else 0}
+        os.close(fd)
+
+
+def test_a_link_in_place_of_the_drivers_folder_is_not_followed(tmp_path):
+    fd = open_shared(tmp_path / "tenant")
+    (tmp_path / "victim").mkdir(mode=0o700)
+    (tmp_path / "tenant/shared/nvidia").symlink_to(tmp_path / "victim")
+    with pytest.raises(NotADirectoryError):
+        open_driver_folders(fd)
+    (tmp_path / "tenant/shared/nvidia").unlink()
+    (tmp_path / "tenant/shared/nvidia").mkdir()
+    (tmp_path / "tenant/shared/nvidia/2").symlink_to(tmp_path / "victim")
+    open_driver_folders(fd)
+    assert stat.S_IMODE((tmp_path / "victim").stat().st_mode) == 0o700
+    assert list((tmp_path / "victim").iterdir()) == []
+    assert stat.S_IMODE((tmp_path / "tenant/shared/nvidia/3/f").stat().st_mode) == 0o777
+    os.close(fd)
 
 
 def test_ids_are_not_reserved_twice_and_go_round():
