@@ -61,7 +61,8 @@ struct vgx_serve_options {
 };
 struct vgw_ledger *vgx_ledger_map(int fd, uint32_t row);
 struct vgx_turns *vgx_turns_map(int fd);
-void vgx_gate_set(struct vgx_turns *turns, uint32_t tenant, uint32_t row);
+void vgx_gate_set(struct vgx_turns *turns, uint32_t tenant, uint32_t row, const uint8_t *host_devices,
+                  uint32_t device_count);
 int vgx_serve(int fd, const struct vgx_serve_options *options);
 void vgx_image_cache_set(int fd);
 void vgx_meter_set(int fd);

@@ -73,9 +73,10 @@ static const struct vgx_backend *backend;
 static bool watched, watcher_sleeps;
 static atomic_bool broken; /* this session does not wait for turns any more */
 
-void vgx_gate_set(struct vgx_turns *turns, uint32_t tenant, uint32_t row) {
-  for (uint32_t device = 0; device < VGX_TURN_DEVICES; device++)
-    gates[device].seat = (struct vgx_turn_seat){turns, device, tenant, row};
+void vgx_gate_set(struct vgx_turns *turns, uint32_t tenant, uint32_t row, const uint8_t *host_devices,
+                  uint32_t device_count) {
+  for (uint32_t device = 0; device < VGX_TURN_DEVICES && device < device_count; device++)
+    gates[device].seat = (struct vgx_turn_seat){turns, host_devices[device], tenant, row};
   vgx_gate_turns = turns;
 }
 

@@ -19,8 +19,10 @@ struct vgx_entry {
   uint64_t expected_ns;
 };
 
-/* Called before vgx_serve: sets the tenant whose turns the session's work waits for; cannot be undone. */
-void vgx_gate_set(struct vgx_turns *turns, uint32_t tenant, uint32_t row);
+/* Called before vgx_serve: sets the tenant whose turns the session's work waits for; cannot be undone. `host_devices`:
+ * by device, its number among the host's. */
+void vgx_gate_set(struct vgx_turns *turns, uint32_t tenant, uint32_t row, const uint8_t *host_devices,
+                  uint32_t device_count);
 
 extern struct vgx_turns *vgx_gate_turns; /* NULL: work waits for nothing */
 

@@ -336,8 +336,6 @@ class Config(_Model):
         for index, share in enumerate(self.shares):
             if share.name in names[:index]:
                 raise ValueError(f"shares.{index}.name: two are called {share.name!r}")
-            if self.backend == "cuda" and share.gpus is not None:
-                raise ValueError(f"shares.{index}.gpus: it can be enforced on simulated devices alone")
         uses = [("default_share", self.default_share)]
         uses += [(f"tokens.{index}.share", token.share) for index, token in enumerate(self.tokens)]
         uses += [(f"vm.{index}.share", vm.share) for index, vm in enumerate(self.vm)]
@@ -350,7 +348,7 @@ class Config(_Model):
     @model_validator(mode="after")
     def _shares_gpus_exist(self) -> Config:
         chosen = [(index, share.gpus) for index, share in enumerate(self.shares) if share.gpus is not None]
-        if chosen:
+        if chosen and self.backend == "simulator":  # a driver is asked once, at start: check_gpus()
             try:
                 inventory = load_inventory("simulator", self.gpus, self.libcuda)
             except InventoryError as error:
@@ -440,6 +438,22 @@ def _describe(text: str, source: str, item: dict[str, object]) -> str:
     key = ".".join(str(part) for part in where)
     line = locate(text, where)
     return f"{source}:{line}: {key}: {message}" if line else f"{source}: {key}: {message}"
+
+
+def check_gpus(config: Config, inventory: dict[str, Any], path: Path | None) -> None:
+    """Check that the devices that shares name are in the host's INVENTORY. `path`: the configuration's file. Raises
+    ConfigError.
+    """
+    for index, share in enumerate(config.shares):
+        try:
+            selection.find(inventory, share.gpus or [])
+        except ValueError as error:
+            try:
+                text = "" if path is None else path.read_text()
+            except (OSError, UnicodeDecodeError):
+                text = ""
+            item: dict[str, object] = {"loc": ("shares", index, "gpus"), "msg": str(error), "type": "value_error"}
+            raise ConfigError(_describe(text, str(path), item)) from error
 
 
 def load_config(path: Path | None) -> Config:

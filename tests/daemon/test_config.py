@@ -96,10 +96,6 @@ def test_the_samples_commented_keys_are_keys():
         ("[[shares]]\nname = 'a'\ngpus = []", "f.toml:3: shares.0.gpus: "),
         ("[[shares]]\nname = 'a'\ngpus = [true]", "f.toml:3: shares.0.gpus.0"),
         ("gpus = 't5'\n[[shares]]\nname = 'a'\ngpus = [0]", "f.toml:1: gpus: 't5': no profile 't5'"),
-        (
-            "backend = 'cuda'\n[[shares]]\nname = 'a'\ngpus = [0]",
-            "f.toml:4: shares.0.gpus: it can be enforced on simulated devices alone",
-        ),
         ("backend = 'metal'", "f.toml:1: backend: "),
         ("[socket]\nmode = 'rw'", "f.toml:2: socket.mode: "),
         ("text = '''\n[limits]\n'''\n[log]\nlevel = 'loud'", "f.toml:5: log.level: "),

@@ -21,7 +21,7 @@ from vgpud.serving.succession import receive, refusal
 from vgpud.tenancy.state_file import StateError
 
 from .. import __version__
-from ..config import Config, ConfigError, LogConfig, load_config
+from ..config import Config, ConfigError, LogConfig, check_gpus, load_config
 from ..endpoint import EndpointError
 from ..log import configure_log
 from ..vm.region import RegionError
@@ -56,6 +56,7 @@ def daemon(
     try:
         config = _configure(config_path, listen, admin, gpus, private)
         inventory = load_inventory(config.backend, config.gpus, config.libcuda)
+        check_gpus(config, inventory.fields, config_path)
     except (ConfigError, InventoryError) as error:
         fail(str(error), ExitStatus.CONFIG)
     if check:

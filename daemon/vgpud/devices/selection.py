@@ -38,6 +38,18 @@ def only(fields: dict[str, Any], seen: Selection | None) -> dict[str, Any]:
     return fields | {"devices": [device | {"peers": _peers(device.get("peers", b""), seen)} for device in devices]}
 
 
+def visible_devices(fields: dict[str, Any], seen: Selection | None) -> tuple[tuple[str, str], ...]:
+    """The variables with which a real driver sets up these devices alone, in this order. Simulated ones need none."""
+    if seen is None or fields["backend"] != "cuda":
+        return ()
+    return (("CUDA_VISIBLE_DEVICES", ",".join(name_of(fields["devices"][number]) for number in seen)),)
+
+
+def name_of(device: dict[str, Any]) -> str:
+    """What NVIDIA's tools call a device of an INVENTORY."""
+    return f"GPU-{uuid.UUID(bytes=device['uuid'])}"
+
+
 def _peers(packed: bytes, seen: Selection) -> bytes:
     return b"".join(packed[_PEER_NBYTES * number : _PEER_NBYTES * (number + 1)] for number in seen)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from vgpud._gen.api import GROUPS
 from vgpud.devices.ledger import Ledger
 from vgpud.devices.pci_address import relocate
-from vgpud.devices.selection import only
+from vgpud.devices.selection import only, visible_devices
 from vgpud.proto.message import RECORD_NBYTES
 from vgpud.services.ipc_service import IpcDesk
 from vgpud.supervision.supervisor import WorkerGoneError, WorkerStartError
@@ -227,7 +227,8 @@ class Handover:
         """
         while True:
             request.tries_left -= 1
-            worker = await self._supervisor.take(request.device, request.tenant)
+            environment = visible_devices(self._inventory.fields, request.session.devices)
+            worker = await self._supervisor.take(request.device, request.tenant, environment)
             try:
                 return worker, self._assign_to(worker, request)
             except WorkerGoneError:

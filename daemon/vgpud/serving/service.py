@@ -16,7 +16,7 @@ from vgpud import __version__
 from vgpud.admin.api import AdminApi
 from vgpud.admin.server import AdminServer
 from vgpud.audit import Audit
-from vgpud.config import Config, ConfigError, load_config
+from vgpud.config import Config, ConfigError, check_gpus, load_config
 from vgpud.devices.watch import DeviceWatch
 from vgpud.endpoint import UnixEndpoint, VsockEndpoint
 from vgpud.log import configure_log, get_logger
@@ -447,6 +447,8 @@ class Service:
             return
         try:
             new = load_config(self._config_path)
+            if new.backend == self.config.backend == "cuda":
+                check_gpus(new, self._inventory.fields, self._config_path)
         except ConfigError as error:
             self.audit.warning("reload refused, the old configuration stays", error=str(error))
             return

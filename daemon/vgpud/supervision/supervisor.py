@@ -52,11 +52,15 @@ def cache_environment(limits: LimitsConfig) -> dict[str, str]:
     return {"CUDA_CACHE_MAXSIZE": str(min(limits.kernel_cache_nbytes, _CACHE_CAP_NBYTES))}
 
 
+Environment = tuple[tuple[str, str], ...]  # variables of a worker's driver, which reads them when it starts
+
+
 @dataclass(eq=False, slots=True)
 class _Waiting:
     """A client that waits for a worker."""
 
     owner: object  # as Worker.owner
+    environment: Environment
     future: asyncio.Future[Worker]
 
 
@@ -152,12 +156,13 @@ class Supervisor:
         self._refusal = why
         self._fail_waiting(why)
 
-    async def take(self, device: int = -1, tenant: object = None) -> Worker:
+    async def take(self, device: int = -1, tenant: object = None, environment: Environment = ()) -> Worker:
         """A worker that is ready to serve: one with a context on `device`, a spare, or one started now.
 
         Args:
             device: the one that the client will use first; -1: unknown.
             tenant: the client's; None: it cannot be told from others, so it shares a user id with nobody.
+            environment: of a worker that is started for this client, as those that wait have none.
 
         Raises:
             WorkerStartError: no worker could be started.
@@ -167,14 +172,15 @@ class Supervisor:
         if self._refusal:
             raise WorkerStartError(self._refusal)
         owner = self._owner(tenant)
-        if (worker := self._pop_waiting(device, owner)) is not None:
+        if not environment and (worker := self._pop_waiting(device, owner)) is not None:
             return worker
         if self._failures_in_row >= _FAILURES_BEFORE_REFUSAL and self._refill is not None:
             raise WorkerStartError(f"workers do not start: {self._failure}")
         future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(owner, future)
+        waiting = _Waiting(owner, environment, future)
         self._waiting.append(waiting)
-        self._claim_starting(owner)
+        if not environment:
+            self._claim_starting(owner)
         self._fill()
         try:
             return await self._wait_turn(future)
@@ -194,6 +200,9 @@ class Supervisor:
             return None
         return object() if tenant is None else tenant
 
+    def _may_have(self, owner: object, worker: Worker) -> bool:
+        return worker.owner == owner or (worker.owner is None and not self._workers_of(owner))
+
     def _workers_of(self, owner: object) -> list[Worker]:
         return [] if owner is None else [worker for worker in self._workers if worker.owner == owner]
 
@@ -203,7 +212,7 @@ class Supervisor:
         """
         if owner is not None and not self._workers_of(owner):
             for worker in self._starting:
-                if worker.owner is None and worker.warm_device is None:
+                if worker.owner is None and worker.warm_device is None and not worker.environment:
                     worker.owner = owner
                     return
 
@@ -239,6 +248,9 @@ class Supervisor:
 
     def _keep_spare(self, worker: Worker) -> None:
         """Keep a worker for the next client, unless enough are waiting: many are started while many clients connect."""
+        if worker.environment:
+            worker.terminate()  # few clients can use it
+            return
         if worker.owner is not None:
             if len(self._workers_of(worker.owner)) > 1:
                 worker.terminate()  # nobody but its owner may have it
@@ -354,10 +366,10 @@ class Supervisor:
         """Start as many workers as spares and waiting clients lack."""
         if self._refill is not None or self._stopping:
             return
-        for owner in self._lacking():
+        for owner, environment in self._lacking():
             if self._starting_count(None) >= _STARTING_CAP:
                 break
-            if not self._spawn(None, owner):
+            if not self._spawn(None, owner, environment):
                 return
         if self._warm_retry is not None:
             return
@@ -370,28 +382,31 @@ class Supervisor:
                 if not self._spawn(order):
                     return
 
-    def _lacking(self) -> list[object]:
-        """The owners of workers to start: those of waiting clients, and None for each missing spare."""
-        starting = Counter(worker.owner for worker in self._starting if worker.warm_device is None)
-        lacking: list[object] = []
+    def _lacking(self) -> list[tuple[object, Environment]]:
+        """The owners and environments of workers to start: those of waiting clients, and none for each missing
+        spare.
+        """
+        starting = Counter((each.owner, each.environment) for each in self._starting if each.warm_device is None)
+        lacking: list[tuple[object, Environment]] = []
         for waiting in self._waiting:
-            if starting[waiting.owner]:
-                starting[waiting.owner] -= 1
+            wanted = waiting.owner, waiting.environment
+            if starting[wanted]:
+                starting[wanted] -= 1
             else:
-                lacking.append(waiting.owner)
-        spares = self._limits.spare_workers - len(self._spares) - starting[None]
-        return lacking + [None] * max(0, spares)
+                lacking.append(wanted)
+        spares = self._limits.spare_workers - len(self._spares) - starting[None, ()]
+        return lacking + [(None, ())] * max(0, spares)
 
     def _starting_count(self, device: int | None) -> int:
         return sum(worker.warm_device == device for worker in self._starting)
 
-    def _spawn(self, warm_order: dict[str, Any] | None, owner: object = None) -> bool:
+    def _spawn(self, warm_order: dict[str, Any] | None, owner: object = None, environment: Environment = ()) -> bool:
         """Start a worker; False on failure, when a retry is scheduled."""
         uid = next((worker.uid for worker in self._workers_of(owner)), None)
         try:
             worker = spawn_worker(
                 self._spawner,
-                cache_environment(self._limits),
+                cache_environment(self._limits) | dict(environment),
                 on_ready=self._ready,
                 on_exit=self._exited,
                 warm_order=warm_order,
@@ -401,7 +416,7 @@ class Supervisor:
             self._start_failed(str(error))
             return False
         worker.expect("ready", self._limits.worker_start_timeout_s, self._count_kill)
-        worker.owner = owner
+        worker.owner, worker.environment = owner, environment
         self._workers.add(worker)
         self._starting.add(worker)
         self._idle.clear()
@@ -458,7 +473,7 @@ class Supervisor:
             return
         self._waiting = [each for each in self._waiting if not each.future.done()]
         for waiting in self._waiting:
-            if worker.owner == waiting.owner or (worker.owner is None and not self._workers_of(waiting.owner)):
+            if worker.environment == waiting.environment and self._may_have(waiting.owner, worker):
                 self._waiting.remove(waiting)
                 self._served_at = asyncio.get_running_loop().time()
                 worker.owner = waiting.owner

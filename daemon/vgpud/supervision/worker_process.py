@@ -70,6 +70,7 @@ class Worker:
         self.was_ended = False  # by vgpud
         self.session: int | None = None
         self.owner: object = None  # owner of the user id, where workers of one tenant share one; None: no owner yet
+        self.environment: tuple[tuple[str, str], ...] = ()  # of its driver, for clients of some shares
         self.warm_device = warm_device  # on which the worker creates a context
         self.reason: str | None = None
         self._was_stopped = False

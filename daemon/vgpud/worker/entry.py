@@ -193,7 +193,8 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
     if assignment.meter_fd >= 0:
         lib.vgx_meter_set(assignment.meter_fd)
     if assignment.turns_fd >= 0 and (turns := lib.vgx_turns_map(assignment.turns_fd)) != ffi.NULL:
-        lib.vgx_gate_set(turns, assignment.turns_tenant, assignment.ledger_row)
+        count = len(assignment.devices)
+        lib.vgx_gate_set(turns, assignment.turns_tenant, assignment.ledger_row, host_devices, count)
     if assignment.ipc_fd >= 0:
         lib.vgx_ipc_set(assignment.ipc_fd)
     progress.tell = lambda line: lib.vgx_progress(line, False)
