@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vgpusim.codegen.emit_float import flush, made_bits, operand, result_bits, round_bf16, saturate
+from vgpusim.codegen.emit_float import flush, operand, result_bits, round_bf16, saturate
 from vgpusim.codegen.emit_float8 import FORMATS, convert_pair
 from vgpusim.codegen.emit_integer import is_float
 from vgpusim.codegen.emit_rounding import narrow, to_odd
@@ -29,9 +29,13 @@ def convert(e: Emitter, ins: ir.Instruction) -> None:
         _pack_floats(e, ins, to)
         return
     from_nbits = ir.TYPE_NBITS[source]
+    moves = to == source == "f32" and len(ins.modifiers) == 2  # any bits, NaNs included
     form, (value,) = e.sources(
-        ins, ins.operands[1:2], from_nbits, any_nan=source == "f32" and to not in ("f64", "tf32")
+        ins, ins.operands[1:2], from_nbits, any_nan=source == "f32" and to not in ("f64", "tf32") and not moves
     )
+    if moves:
+        e.put(ins.operands[0], form, value, 32)
+        return
     nbits = 32 if to == "tf32" else ir.TYPE_NBITS[to]
     if is_float(to) and is_float(source):
         bits = _float_to_float(e, ins, form, value, source, to)
@@ -140,7 +144,7 @@ def _float_to_integer(e: Emitter, ins: ir.Instruction, form: Form, value: str, s
 
 
 def _float_to_float(e: Emitter, ins: ir.Instruction, form: Form, value: str, source: str, to: str) -> str:
-    ftz = ins.has("ftz")  # of f32 alone: f16's subnormals are normal numbers of f32
+    ftz = ins.has("ftz") and (source, to) != ("f32", "f16")  # as on a card: neither its operand nor its result
     if ftz and (source, to) == ("f32", "f64"):
         value = e.canonical_nan(form, value, source)
     element, x = operand(e, form, value, source, ftz and source == "f32")
@@ -148,38 +152,83 @@ def _float_to_float(e: Emitter, ins: ir.Instruction, form: Form, value: str, sou
     if rounding is not None:
         x = e.fcall(form, _INTEGER_ROUNDING[rounding], element, x)
     mode = ins.one_of("rz", "rm", "rp")
-    target = "float" if to == "bf16" else FP_NAMES[to]
     if ins.has("relu"):
         x = e.fcall(form, "maximum", element, x, form.fconst(0.0, element))
     if ins.has("sat"):
         x = saturate(e, form, x, element)
     if to == source:
         return result_bits(e, form, x, to, ftz)
-    if to == "bf16" and mode and source in ("f16", "f32", "f64"):
-        if element == "half":
-            x = e.v(f"fpext {form.of('half')} {x} to {form.of('float')}")
-        elif element == "double":  # through f32 in the same direction: rounding twice equals rounding once
-            x = e.to_fp(form, narrow(e, form, x, None, "f64", "f32", mode), "f32")
-        return _directed_bf16(e, form, x, mode)
-    if mode and (element, target) in (("double", "float"), ("float", "half")) and to != "bf16":
-        bits = narrow(e, form, x, None, source if source != "bf16" else "f32", to, mode)
-        if source == "f64":
-            return flush(e, form, bits) if ftz else bits
-        return made_bits(e, form, bits, to)
-    if mode and ir.TYPE_NBITS[to] < ir.TYPE_NBITS[source]:
+    if to in ("f16", "bf16"):
+        bits = _to_half(e, form, x, element, mode) if to == "f16" else _to_bf16(e, form, x, element, mode)
+        if element == "double":
+            bits = _with_payload(e, form, x, bits, to)
+        elif to == "f16":
+            bits = e.canonical_nan(form, bits, "f16")
+    elif mode and element == "double" and to == "f32":
+        bits = narrow(e, form, x, None, source, to, mode)
+        return flush(e, form, bits) if ftz else bits
+    elif mode and ir.TYPE_NBITS[to] < ir.TYPE_NBITS[source]:
         raise e.unsupported("directed rounding to this type")
-    if element == "double" and to == "f16":
-        return double_to_half(e, form, x)
-    if element == "double" and to == "bf16":
-        return round_bf16(e, form, e.to_fp(form, to_odd(e, form, x), "f32"))
-    order = ["half", "float", "double"]
+    else:
+        return _resized(e, form, x, element, source, to, ftz)
+    return finite_bits(e, form, bits, to) if ins.has("satfinite") else bits
+
+
+def _resized(e: Emitter, form: Form, x: str, element: str, source: str, to: str, ftz: bool) -> str:
+    """Bits of a float of one of LLVM's types in another, to nearest."""
+    order, target = ["half", "float", "double"], FP_NAMES[to]
     if element != target:
         name = "fpext" if order.index(target) > order.index(element) else "fptrunc"
         x = e.v(f"{name} {form.of(element)} {x} to {form.of(target)}")
-    bits = e.from_fp(form, x, to) if to != "bf16" else ""
-    if source in ("f64", "bf16") and to != "bf16":  # a NaN of f64 or bf16 keeps its payload, cut or widened
+    bits = e.from_fp(form, x, to)
+    if source == "bf16" and ftz and to == "f32":
+        return e.canonical_nan(form, flush(e, form, bits), "f32")
+    if source in ("f64", "bf16"):  # a NaN of f64 or bf16 keeps its payload, cut or widened
         return flush(e, form, bits) if ftz and to == "f32" else bits
     return result_bits(e, form, x, to, ftz)
+
+
+def _to_half(e: Emitter, form: Form, x: str, element: str, mode: str | None) -> str:
+    if mode is None and element == "double":
+        return double_to_half(e, form, x)
+    if mode is None:
+        return e.from_fp(form, e.v(f"fptrunc {form.of(element)} {x} to {form.of('half')}"), "f16")
+    if element == "double":  # through f32 in the same direction: rounding twice equals rounding once
+        x = e.to_fp(form, narrow(e, form, x, None, "f64", "f32", mode), "f32")
+    return narrow(e, form, x, None, "f32", "f16", mode)
+
+
+def _to_bf16(e: Emitter, form: Form, x: str, element: str, mode: str | None) -> str:
+    if element == "half":
+        x = e.v(f"fpext {form.of('half')} {x} to {form.of('float')}")
+    if element == "double" and mode:  # through f32 in the same direction: rounding twice equals rounding once
+        x = e.to_fp(form, narrow(e, form, x, None, "f64", "f32", mode), "f32")
+    elif element == "double":
+        x = e.to_fp(form, to_odd(e, form, x), "f32")
+    return _directed_bf16(e, form, x, mode) if mode else round_bf16(e, form, x)
+
+
+def _with_payload(e: Emitter, form: Form, x: str, bits: str, to: str) -> str:
+    """A NaN of f64 gives f16 and bf16 its sign and the first bits of its payload, and becomes quiet."""
+    word, wide, wide_bits = form.int(16), form.int(64), e.from_fp(form, x, "f64")
+    mantissa, quiet = {"f16": (10, 0x7E00), "bf16": (7, 0x7FC0)}[to]
+    high, low = (
+        e.resize(form, e.v(f"lshr {wide} {wide_bits}, {form.const(by, 64)}"), 64, 16) for by in (48, 52 - mantissa)
+    )
+    sign = e.v(f"and {word} {high}, {form.const(0x8000, 16)}")
+    payload = e.v(f"and {word} {low}, {form.const((1 << (mantissa - 1)) - 1, 16)}")
+    made = e.v(f"or {word} {e.v(f'or {word} {payload}, {sign}')}, {form.const(quiet, 16)}")
+    nan = e.v(f"fcmp uno {form.of('double')} {x}, {x}")
+    return e.v(f"select {form.int(1)} {nan}, {word} {made}, {word} {bits}")
+
+
+def finite_bits(e: Emitter, form: Form, bits: str, kind: str) -> str:
+    """.satfinite: infinities become the largest finite numbers of their sign."""
+    word, infinity = form.int(16), {"f16": 0x7C00, "bf16": 0x7F80}[kind]
+    magnitude = e.v(f"and {word} {bits}, {form.const(0x7FFF, 16)}")
+    infinite = e.v(f"icmp eq {word} {magnitude}, {form.const(infinity, 16)}")
+    largest = e.v(f"sub {word} {bits}, {form.const(1, 16)}")
+    return e.v(f"select {form.int(1)} {infinite}, {word} {largest}, {word} {bits}")
 
 
 def double_to_half(e: Emitter, form: Form, x: str) -> str:
@@ -205,8 +254,10 @@ def _directed_bf16(e: Emitter, form: Form, x: str, mode: str) -> str:
 
 def _to_tf32(e: Emitter, ins: ir.Instruction, form: Form, value: str) -> str:
     """f32 with a 10-bit mantissa: .rna rounds ties away from zero, .rn to even, .rz truncates."""
-    kind = form.int(32)
+    kind, flag = form.int(32), form.int(1)
     mask = form.const(0xFFFFE000, 32)
+    x = e.to_fp(form, value, "f32")
+    nan = e.v(f"fcmp uno {form.of('float')} {x}, {x}")
     if ins.has("rz"):
         rounded = value
     elif ins.has("rna"):
@@ -215,9 +266,17 @@ def _to_tf32(e: Emitter, ins: ir.Instruction, form: Form, value: str) -> str:
         lsb = e.v(f"and {kind} {e.v(f'lshr {kind} {value}, {form.const(13, 32)}')}, {form.const(1, 32)}")
         rounded = e.v(f"add {kind} {e.v(f'add {kind} {value}, {form.const(0xFFF, 32)}')}, {lsb}")
     result = e.v(f"and {kind} {rounded}, {mask}")
-    x = e.to_fp(form, value, "f32")
-    nan = e.v(f"fcmp uno {form.of('float')} {x}, {x}")
-    return e.v(f"select {form.int(1)} {nan}, {kind} {e.v(f'and {kind} {value}, {mask}')}, {kind} {result}")
+    if ins.has("relu"):
+        negative = e.v(f"icmp slt {kind} {value}, {form.const(0, 32)}")
+        result = e.v(f"select {flag} {negative}, {kind} {form.const(0, 32)}, {kind} {result}")
+    made = e.v(f"and {kind} {value}, {mask}") if ins.has("rna") else form.const(0x7FFFE000, 32)
+    result = e.v(f"select {flag} {nan}, {kind} {made}, {kind} {result}")
+    if ins.has("satfinite"):  # a card takes one from NaNs, too
+        magnitude = e.v(f"and {kind} {result}, {form.const(0x7FFFFFFF, 32)}")
+        large = e.v(f"icmp uge {kind} {magnitude}, {form.const(0x7F800000, 32)}")
+        less = e.v(f"sub {kind} {result}, {form.const(0x2000, 32)}")
+        result = e.v(f"select {flag} {large}, {kind} {less}, {kind} {result}")
+    return result
 
 
 def _pack_floats(e: Emitter, ins: ir.Instruction, to: str) -> None:
@@ -227,27 +286,26 @@ def _pack_floats(e: Emitter, ins: ir.Instruction, to: str) -> None:
     form, values = e.sources(ins, ins.operands[1:], 32, any_nan=True)
     halves = []
     for value in values:
-        _, x = operand(e, form, value, "f32", ins.has("ftz"))
+        _, x = operand(e, form, value, "f32", ins.has("ftz") and to == "bf16x2")
         if ins.has("relu"):
             x = e.fcall(form, "maximum", "float", x, form.fconst(0.0, "float"))
-        if to == "f16x2":
-            if ins.has("rz"):
-                bits = narrow(e, form, x, None, "f32", "f16", "rz")
-            else:
-                bits = e.from_fp(form, e.v(f"fptrunc {form.of('float')} {x} to {form.of('half')}"), "f16")
-            halves.append(e.resize(form, made_bits(e, form, bits, "f16"), 16, 32))
-        elif ins.has("rz"):
-            halves.append(e.resize(form, _directed_bf16(e, form, x, "rz"), 16, 32))
+        mode, kind = ins.one_of("rz"), to[:-2]
+        if kind == "f16":
+            bits = e.canonical_nan(form, _to_half(e, form, x, "float", mode), "f16")
         else:
-            halves.append(e.resize(form, round_bf16(e, form, x), 16, 32))
+            bits = _to_bf16(e, form, x, "float", mode)
+        if ins.has("satfinite"):
+            bits = finite_bits(e, form, bits, kind)
+        halves.append(e.resize(form, bits, 16, 32))
     high = e.v(f"shl {form.int(32)} {halves[0]}, {form.const(16, 32)}")
     e.put(ins.operands[0], form, e.v(f"or {form.int(32)} {high}, {halves[1]}"), 32)
 
 
 def _pack_integers(e: Emitter, ins: ir.Instruction) -> None:
     """cvt.pack.sat.to.s32[.b32] d, a, b[, c]: a and b saturated, a above b; c is shifted above both."""
-    to, nbits = ins.modifiers[2], ir.TYPE_NBITS.get(ins.modifiers[2], 0)
-    if nbits not in (8, 16):
+    to = ins.modifiers[2]
+    nbits = {"2": 2, "4": 4, "8": 8, "16": 16}.get(to[1:], 0)
+    if nbits == 0 or to[0] not in "su" or (nbits < 16) != (len(ins.operands) == 4):
         raise e.unsupported()
     form, values = e.sources(ins, ins.operands[1:], 32)
     low, high = (-(1 << (nbits - 1)), (1 << (nbits - 1)) - 1) if to[0] == "s" else (0, (1 << nbits) - 1)
