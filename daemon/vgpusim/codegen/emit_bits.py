@@ -208,3 +208,46 @@ def _field(e: Emitter, form: Form, value: str, at: int, nbits: int, signed: bool
     kind = form.int(32)
     top = e.v(f"shl {kind} {value}, {form.const(32 - nbits - at, 32)}")
     return e.v(f"{'ashr' if signed else 'lshr'} {kind} {top}, {form.const(32 - nbits, 32)}")
+
+
+@emits("fns")
+def find_set(e: Emitter, ins: ir.Instruction) -> None:
+    """fns.b32 d, mask, base, offset: the place of the offset-th set bit of the mask from base on, downwards where the
+    offset is negative; offset 0 asks whether bit base is set. All bits are set where there is none."""
+    form, args = e.sources(ins, ins.operands[1:], 32)
+    name = f"fns.{form.suffix('i32')}"
+    kind = form.int(32)
+    e.helper(name, _find_set_helper(e, form, name))
+    e.put(ins.operands[0], form, e.v(f"call {kind} @{name}({', '.join(f'{kind} {a}' for a in args)})"), 32)
+
+
+def _find_set_helper(e: Emitter, form: Form, name: str) -> str:
+    inner, kind, flag = Emitter(e.state, e.flush_by_mxcsr), form.int(32), form.int(1)
+    zero, one, none = (form.const(value, 32) for value in (0, 1, -1))
+    down = inner.v(f"icmp slt {kind} %offset, {zero}")
+    reversed_mask = inner.icall(form, "bitreverse", 32, "%mask")
+    mask = inner.v(f"select {flag} {down}, {kind} {reversed_mask}, {kind} %mask")
+    mirrored = inner.v(f"sub {kind} {form.const(31, 32)}, %base")
+    base = inner.v(f"select {flag} {down}, {kind} {mirrored}, {kind} %base")
+    wanted = inner.icall(form, "abs", 32, "%offset", flag=True)
+    here = inner.v(f"icmp eq {kind} {wanted}, {zero}")  # the bit at base, or nothing
+    found, count = none, zero
+    for place in range(32):
+        at = form.const(place, 32)
+        bit = inner.v(f"and {kind} {inner.v(f'lshr {kind} {mask}, {at}')}, {one}")
+        is_base = inner.v(f"icmp eq {kind} {base}, {at}")
+        counted = inner.v(f"icmp ule {kind} {base}, {at}")
+        step = inner.v(f"select {flag} {counted}, {kind} {bit}, {kind} {zero}")
+        count = inner.v(f"add {kind} {count}, {step}")
+        is_last = inner.v(f"icmp eq {kind} {count}, {wanted}")
+        reached = inner.v(f"select {flag} {here}, {flag} {is_base}, {flag} {is_last}")
+        taken = inner.v(f"and {flag} {reached}, {inner.v(f'icmp ne {kind} {step}, {zero}')}")
+        found = inner.v(f"select {flag} {taken}, {kind} {at}, {kind} {found}")
+    back = inner.v(f"sub {kind} {form.const(31, 32)}, {found}")
+    missing = inner.v(f"icmp eq {kind} {found}, {none}")
+    mirror = inner.v(f"and {flag} {down}, {inner.v(f'xor {flag} {missing}, {form.const(1, 1)}')}")
+    inner.e(f"ret {kind} {inner.v(f'select {flag} {mirror}, {kind} {back}, {kind} {found}')}")
+    e.declarations |= inner.declarations
+    listed = ", ".join(f"{kind} %{argument}" for argument in ("mask", "base", "offset"))
+    body = "\n".join(inner.lines)
+    return f"define internal {kind} @{name}({listed}) noinline #0 {{\n{body}\n}}\n"

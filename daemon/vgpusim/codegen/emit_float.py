@@ -146,9 +146,24 @@ def arithmetic(e: Emitter, ins: ir.Instruction) -> None:
         if ins.has("relu"):
             value = e.fcall(wide, "maximum", element, value, wide.fconst(0.0, element))
         bits = result_bits(e, wide, value, kind, ftz)
+        if ins.has("oob"):
+            bits = _zero_outside(e, ins, wide, kind, args[:2], bits)
     if wide is not form:
         bits = e.v(f"bitcast {wide.int(nbits // 2)} {bits} to {form.int(nbits)}")
     e.put(ins.operands[0], form, bits, nbits)
+
+
+_OUTSIDE_NAN = 0x7FF7  # what tensor maps put outside a tensor, in f16 and bf16
+
+
+def _zero_outside(e: Emitter, ins: ir.Instruction, form: Form, kind: str, factors: list[str], bits: str) -> str:
+    """fma.oob: the result is 0 where a factor lies outside its tensor."""
+    if kind not in ("f16", "bf16") or ins.opcode != "fma":
+        raise e.unsupported()
+    word, flag = form.int(16), form.int(1)
+    outside = [e.v(f"icmp eq {word} {factor}, {form.const(_OUTSIDE_NAN, 16)}") for factor in factors]
+    either = e.v(f"or {flag} {outside[0]}, {outside[1]}")
+    return e.v(f"select {flag} {either}, {word} {form.const(0, 16)}, {word} {bits}")
 
 
 def operand_element(kind: str) -> str:
@@ -156,11 +171,17 @@ def operand_element(kind: str) -> str:
 
 
 def _sign(e: Emitter, ins: ir.Instruction, form: Form, text: str, kind: str, ftz: bool) -> str:
+    """abs and neg. A NaN of f64 keeps its sign and becomes quiet: a card adds -0 to it."""
     nbits = ir.TYPE_NBITS[kind]
     if ins.opcode == "abs":
         bits = e.v(f"and {form.int(nbits)} {text}, {form.const((1 << (nbits - 1)) - 1, nbits)}")
     else:
         bits = e.v(f"xor {form.int(nbits)} {text}, {form.const(1 << (nbits - 1), nbits)}")
+    if kind == "f64":
+        x = e.to_fp(form, text, kind)
+        nan = e.v(f"fcmp uno {form.of('double')} {x}, {x}")
+        quiet = e.v(f"or {form.int(64)} {text}, {form.const(1 << 51, 64)}")
+        bits = e.v(f"select {form.int(1)} {nan}, {form.int(64)} {quiet}, {form.int(64)} {bits}")
     return made_bits(e, form, bits, kind, ftz, always=True)
 
 

@@ -110,7 +110,9 @@ def multiply_24(e: Emitter, ins: ir.Instruction) -> None:
         result = e.resize(form, e.v(f"lshr {form.int(64)} {full}, {form.const(16, 64)}"), 64, 32)
     else:
         result = e.v(f"mul {kind} {low[0]}, {low[1]}")
-    if ins.opcode == "mad24":
+    if ins.opcode == "mad24" and ins.has("sat"):
+        result = e.icall(form, "sadd.sat", 32, result, args[2])
+    elif ins.opcode == "mad24":
         result = e.v(f"add {kind} {result}, {args[2]}")
     e.put(ins.operands[0], form, result, 32)
 
@@ -127,22 +129,25 @@ def _packed(e: Emitter, ins: ir.Instruction) -> None:
 
 @emits("addc", "subc", "madc")
 def carry(e: Emitter, ins: ir.Instruction) -> None:
-    """Extended precision: the carry flag CC.CF is one hidden bit a lane (sub: the borrow)."""
+    """Extended precision: the carry flag CC.CF is one hidden bit a lane. A subtraction adds the complement and 1, so
+    that the flag is set where nothing is borrowed."""
     nbits, signed = ir.TYPE_NBITS[ins.type], ins.type[0] == "s"
     a, b, *rest = e.lanes(ins.operands[1:], nbits)
     form = Form(32)
     wide = nbits + 8  # room for the carry
     kind = form.int(wide)
     slot = e.stack("carry", form.int(8))
-    subtract = ins.opcode in ("sub", "subc")
     if ins.opcode in ("mad", "madc"):
         a = product(e, form, a, b, nbits, signed, ins.one_of("lo", "hi") or "lo")
         b = rest[0]
-    x, y = e.resize(form, a, nbits, wide), e.resize(form, b, nbits, wide)
-    total = e.v(f"{'sub' if subtract else 'add'} {kind} {x}, {y}")
+    if ins.opcode in ("sub", "subc"):
+        b = e.v(f"xor {form.int(nbits)} {b}, {form.const(-1, nbits)}")
+    total = e.v(f"add {kind} {e.resize(form, a, nbits, wide)}, {e.resize(form, b, nbits, wide)}")
     if ins.opcode.endswith("c"):
         old = e.v(f"load {form.int(8)}, ptr {slot}, align 64")
-        total = e.v(f"{'sub' if subtract else 'add'} {kind} {total}, {e.resize(form, old, 8, wide)}")
+        total = e.v(f"add {kind} {total}, {e.resize(form, old, 8, wide)}")
+    elif ins.opcode == "sub":
+        total = e.v(f"add {kind} {total}, {form.const(1, wide)}")
     if ins.has("cc"):
         flag = e.v(f"and {kind} {e.v(f'lshr {kind} {total}, {form.const(nbits, wide)}')}, {form.const(1, wide)}")
         bits = e.resize(form, flag, wide, 8)
