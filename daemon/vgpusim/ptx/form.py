@@ -87,9 +87,14 @@ _MODIFIERS = frozenset(
 """Modifiers of any instruction that are not types; those with `::` and shapes are known by their form."""
 
 
+OF_PARTS = frozenset("vadd vsub vabsdiff vmin vmax vshl vshr vset vmad".split())  # noqa: SIM905
+"""Instructions whose operands d, a and b may be parts of registers, which the parser leaves as modifiers `a:b0`."""
+
+
 def unknown_modifier(ins: ir.Instruction) -> str | None:
     """An unknown modifier. It must not be ignored, because that could change the result."""
     for name in ins.modifiers:
-        if name not in ir.TYPE_NBITS and name not in _MODIFIERS and "::" not in name and not _SHAPE.match(name):
+        known = name in ir.TYPE_NBITS or name in _MODIFIERS or "::" in name or _SHAPE.match(name)
+        if not known and not (":" in name and ins.opcode in OF_PARTS):
             return name
     return None

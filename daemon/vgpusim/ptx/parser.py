@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from vgpusim.ptx.isa import OPCODES, SPECIAL_REGISTERS
 from vgpusim.ptx.lexer import Tokens
 
 _MAX_REGISTERS = 1 << 20
+_PART = re.compile(r"(.+)\.(b[0-3]|h[01])")  # a byte or a half of a register
 _MAX_DEPTH = 256  # nested scopes: a name is sought in each
 
 
@@ -254,7 +256,13 @@ class BodyParser:
         else:
             self.textured = opcode in ("tex", "tld4", "suld", "sust")
             while tokens.peek != ";":
-                operands.append(self._operand())
+                part = _PART.fullmatch(tokens.peek) if opcode in ptx_form.OF_PARTS and len(operands) < 3 else None
+                if part is not None:
+                    tokens.take()
+                    operands.append(self._name(part[1]))
+                    modifiers.append(f"{'dab'[len(operands) - 1]}:{part[2]}")
+                else:
+                    operands.append(self._operand())
                 if not tokens.accept(","):
                     break
         tokens.expect(";")

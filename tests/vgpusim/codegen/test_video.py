@@ -23,9 +23,12 @@ def signed(value: int, kind: str) -> int:
 
 
 def second(result: int, c: int, name: str, kind: str) -> int:
+    """As on a card: of u32, min and max are of unsigned numbers of 64 bits."""
     if name == "add":
         return result + c
-    return {"min": min, "max": max}[name](signed(result, kind), signed(c, kind))
+    if kind == "u32":
+        return {"min": min, "max": max}[name](result % (1 << 64), c)
+    return {"min": min, "max": max}[name](result, signed(c, kind))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +45,9 @@ def test_arithmetic(name: str, types: str, sat: str, also: str) -> None:
     for x, y, z, value in zip(a.tolist(), b.tolist(), c.tolist(), got.tolist(), strict=True):
         result = OPERATIONS[name](signed(x, a_kind), signed(y, b_kind))
         if sat:
-            result = max(RANGES[to][0], min(RANGES[to][1], result))
+            result = max(RANGES[to][0], min(RANGES[to][1], result) if to == "s32" else result)
+        if name in ("vadd", "vsub"):
+            result = signed(result, "s32")
         if also:
             result = second(result, z, also, to)
         assert value == result % (1 << 32), (x, y, z)
@@ -114,8 +119,11 @@ def test_comparisons(kind: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["vadd.s32.s32.s32 %r0, %r1.b0, %r2.h1", "vadd2.s32.s32.s32 %r0, %r1, %r2", "vset.s32.s32 %r0, %r1, %r2",
-     "vadd2.s32.s32.s32.sat.add %r0, %r1, %r2, %r3"],
+    ["vadd.s32.s32.s32 %r0, %r1.b4, %r2.h1", "vadd2.s32.s32.s32 %r0, %r1, %r2", "vset.s32.s32 %r0, %r1, %r2",
+     "vadd2.s32.s32.s32.sat.add %r0, %r1, %r2, %r3", "vadd.u32.u32.u32.sat %r0.b1, %r1, %r2, %r3",
+     "vadd.s32.s32.s32.add %r0.b1, %r1, %r2, %r3", "vadd.s32.s32.s32 %r0.h1, %r1, %r2", "add.s32 %r0, %r1.b0, %r2",
+     "vmad.u32.u32.u32.sat %r0, %r1, %r2, %r3", "vmad.s32.s32.s32.po %r0, %r1, %r2, %r3",
+     "vadd.s32.s32.s32 %r0, %r1, %r2, %r3.b0"],
 )  # fmt: skip
 def test_other_forms_are_refused(text: str) -> None:
     from vgpusim.codegen.compile import PtxError
@@ -156,11 +164,6 @@ prefetch.global.L1 [%x]; prefetch.global.L2 [%x]; prefetch.global.L2::evict_last
 
 
 def test_unsupported_is_by_name() -> None:
-    with pytest.raises(UnsupportedInstruction, match="vmad"):
-        run(
-            f"{HEADER}.visible .entry k() {{ .reg .b32 %r<4>; vmad.s32.s32.s32 %r0, %r1, %r2, %r3; ret; }}",
-            "k",
-            1,
-            32,
-            [],
-        )
+    text = ".reg .b32 %r<4>; vmad.u32.u32.u32.sat %r0, %r1, %r2, %r3; ret;"
+    with pytest.raises(UnsupportedInstruction, match=r"vmad\.u32\.u32\.u32\.sat.*not recorded"):
+        run(f"{HEADER}.visible .entry k() {{ {text} }}", "k", 1, 32, [])
