@@ -208,6 +208,8 @@ def _flushes_everything(graph: cfg.Graph) -> bool:
                 continue
             if types & {"f64", "bf16", "bf16x2", "f16", "f16x2"} or (ins.opcode == "mma" and "f32" in types):
                 return False
+            if ins.opcode in ("atom", "red") and "f32" in types and not ins.has("global"):
+                return False  # in shared memory a card does not flush
             if "f32" in types and ins.opcode not in ("cvt", "abs", "neg", "atom", "red", "copysign"):
                 if not ins.has("ftz"):
                     return False

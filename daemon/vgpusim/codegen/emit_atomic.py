@@ -9,7 +9,7 @@ from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_access import address
 from vgpusim.codegen.emit_memory import elements, fence_after, fence_before, pointer, space_of
 from vgpusim.codegen.emitter import Emitter, emits
-from vgpusim.codegen.lane_value import FP_NAMES, LANES, SCALAR, Value
+from vgpusim.codegen.lane_value import LANES, SCALAR, Value
 from vgpusim.ptx import ir
 
 _OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "cas", "inc", "dec")
@@ -18,9 +18,9 @@ _RMW = {"add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "i
 
 @emits("atom", "red")
 def atomic(e: Emitter, ins: ir.Instruction) -> None:
-    if ins.has("async", "multimem") or ins.type == "b128":
-        raise e.unsupported()
     operation = ins.one_of(*_OPERATIONS)
+    if ins.has("async", "multimem") or (ins.type == "b128" and operation not in ("cas", "exch")):
+        raise e.unsupported()
     if operation is None:
         raise e.malformed("atomic operation missing")
     kind = ins.type
@@ -46,7 +46,9 @@ def atomic(e: Emitter, ins: ir.Instruction) -> None:
             at = where(lane)
             if index:
                 at = e.v(f"add i64 {at}, {index * nbits // 8}")
-            old = _one(e, kind, operation, pointer(e, at), what(lane), other(lane) if other else "", space == "shared")
+            flushes = _flushes(e, space, at) if kind == "f32" and operation == "add" else ""
+            new = other(lane) if other else ""
+            old = _one(e, kind, operation, pointer(e, at), what(lane), new, space == "shared", flushes)
             if wanted:
                 e.e(f"store i{nbits} {old}, ptr {e.v(f'getelementptr i{nbits}, ptr {result}, i32 {lane}')}")
 
@@ -84,7 +86,15 @@ def _all_lanes(e: Emitter, body: Callable[[str], None]) -> None:
     e.label(f"{name}.end")
 
 
-def _one(e: Emitter, kind: str, operation: str, at: str, value: str, new: str, private: bool) -> str:
+def _flushes(e: Emitter, space: str, at: str) -> str:
+    """Whether a card's addition of f32 to this address makes subnormals zeros, an i1: its global memory does, an SM's
+    shared memory does not."""
+    if space:
+        return "true" if space == "global" else ""
+    return e.v(f"icmp uge i64 {e.v(f'sub i64 {at}, %shared')}, {1 << 32}")
+
+
+def _one(e: Emitter, kind: str, operation: str, at: str, value: str, new: str, private: bool, flushes: str) -> str:
     """One lane's operation; the old value, as an integer."""
     nbits = ir.TYPE_NBITS[kind]
     if operation == "cas":
@@ -99,17 +109,13 @@ def _one(e: Emitter, kind: str, operation: str, at: str, value: str, new: str, p
         pair = e.v(f"cmpxchg ptr {at}, i{nbits} {value}, i{nbits} {new} monotonic monotonic")
         return e.v(f"extractvalue {{ i{nbits}, i1 }} {pair}, 0")
     floating = kind[0] == "f" or kind.startswith("bf")
-    if private or kind in ("f16x2", "bf16", "bf16x2"):
-        return _read_modify_write(e, kind, operation, at, value, private)
-    if floating:
-        name = {"add": "fadd", "min": "fmin", "max": "fmax"}[operation]
-        x = e.to_fp(SCALAR, value, kind)
-        return e.from_fp(SCALAR, e.v(f"atomicrmw {name} ptr {at}, {FP_NAMES[kind]} {x} monotonic"), kind)
+    if private or (floating and operation != "exch"):
+        return _read_modify_write(e, kind, operation, at, value, private, flushes)
     name = _RMW.get(operation) or ("" if kind[0] == "s" else "u") + operation
     return e.v(f"atomicrmw {name} ptr {at}, i{nbits} {value} monotonic")
 
 
-def _read_modify_write(e: Emitter, kind: str, operation: str, at: str, value: str, private: bool) -> str:
+def _read_modify_write(e: Emitter, kind: str, operation: str, at: str, value: str, private: bool, flushes: str) -> str:
     nbits = ir.TYPE_NBITS[kind]
     if private:
         old = e.v(f"load i{nbits}, ptr {at}, align {nbits // 8}")
@@ -122,7 +128,7 @@ def _read_modify_write(e: Emitter, kind: str, operation: str, at: str, value: st
     e.e(f"br label %{name}")
     e.label(name)
     e.e(f"%{name}.old = phi i{nbits} [ {first}, %{name}.pre ], [ %{name}.seen, %{name} ]")
-    new = _combine(e, kind, operation, f"%{name}.old", value)
+    new = _combine(e, kind, operation, f"%{name}.old", value, flushes)
     pair = e.v(f"cmpxchg ptr {at}, i{nbits} %{name}.old, i{nbits} {new} monotonic monotonic")
     e.e(f"%{name}.seen = extractvalue {{ i{nbits}, i1 }} {pair}, 0")
     done = e.v(f"extractvalue {{ i{nbits}, i1 }} {pair}, 1")
@@ -131,7 +137,7 @@ def _read_modify_write(e: Emitter, kind: str, operation: str, at: str, value: st
     return f"%{name}.old"
 
 
-def _combine(e: Emitter, kind: str, operation: str, old: str, value: str) -> str:
+def _combine(e: Emitter, kind: str, operation: str, old: str, value: str, flushes: str = "") -> str:
     from vgpusim.codegen import emit_float
 
     nbits = ir.TYPE_NBITS[kind]
@@ -144,6 +150,8 @@ def _combine(e: Emitter, kind: str, operation: str, old: str, value: str) -> str
         values = [old, value]
         if packed:
             values = [e.v(f"bitcast i32 {v} to <2 x i16>") for v in values]
+        if flushes:
+            values = [_flushed(e, v, flushes) for v in values]
         element, x = emit_float.operand(e, form, values[0], base)
         _, y = emit_float.operand(e, form, values[1], base)
         if operation == "add":
@@ -153,6 +161,8 @@ def _combine(e: Emitter, kind: str, operation: str, old: str, value: str) -> str
         else:
             raise e.unsupported()
         bits = emit_float.result_bits(e, form, total, base)
+        if flushes:
+            bits = _flushed(e, bits, flushes)
         return e.v(f"bitcast <2 x i16> {bits} to i32") if packed else bits
     match operation:
         case "add" | "and" | "or" | "xor":
@@ -170,6 +180,12 @@ def _combine(e: Emitter, kind: str, operation: str, old: str, value: str) -> str
             wrap = e.v(f"or i1 {zero}, {above}")
             return e.v(f"select i1 {wrap}, i{nbits} {value}, i{nbits} {e.v(f'sub i{nbits} {old}, 1')}")
     raise e.unsupported()
+
+
+def _flushed(e: Emitter, bits: str, flushes: str) -> str:
+    from vgpusim.codegen.emit_float import flush
+
+    return e.v(f"select i1 {flushes}, i32 {flush(e, SCALAR, bits)}, i32 {bits}")
 
 
 __all__ = ["Value", "atomic"]
