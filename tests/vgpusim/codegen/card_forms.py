@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -135,18 +136,11 @@ def inputs() -> Words:
 _REGISTER = {"h": ("b16", "u16"), "r": ("b32", "u32"), "l": ("b64", "u64"), "f": ("f32", "b32"), "d": ("f64", "b64")}
 
 
-def kernel(form: Form, name: str) -> str:
-    """PTX that reads three words for each thread and writes one."""
-    lines = [
-        f".visible .entry {name}(.param .u64 in, .param .u64 out) {{",
-        ".reg .b32 %t<5>; .reg .b64 %x<6>;",
-        _ELEMENT,
-        "ld.param.u64 %x0, [in]; mul.wide.u32 %x1, %t0, 24; add.u64 %x0, %x0, %x1;",
-        "ld.param.u64 %x2, [out]; mul.wide.u32 %x1, %t0, 8; add.u64 %x2, %x2, %x1;",
-        f".reg .{_REGISTER[form.out][0]} %D;",
-    ]
+def body(form: Form, reads: Sequence[str]) -> str:
+    """PTX that leaves the result in %x4. `reads` are three instructions, each of which puts a word into %x3."""
+    lines = [f".reg .b32 %t<5>; .reg .b64 %x3, %x4; .reg .{_REGISTER[form.out][0]} %D;"]
     for index, (letter, kind) in enumerate(zip("ABC", form.operands, strict=False)):
-        lines.append(f".reg .{_REGISTER[kind][0]} %{letter}; ld.global.u64 %x3, [%x0+{8 * index}];")
+        lines.append(f".reg .{_REGISTER[kind][0]} %{letter}; {reads[index]}")
         if kind in "ld":
             lines.append(f"mov.b64 %{letter}, %x3;")
         else:
@@ -162,7 +156,23 @@ def kernel(form: Form, name: str) -> str:
             lines.append("cvt.u64.u16 %x4, %D;")
         case _:
             lines.append("mov.b32 %t4, %D; cvt.u64.u32 %x4, %t4;")
-    return "\n".join([*lines, "st.global.u64 [%x2], %x4;", "ret; }"]) + "\n"
+    return "\n".join(lines)
+
+
+def kernel(form: Form, name: str) -> str:
+    """PTX that reads three words for each thread and writes one."""
+    lines = [
+        f".visible .entry {name}(.param .u64 in, .param .u64 out) {{",
+        ".reg .b32 %t<3>; .reg .b64 %x<3>;",
+        _ELEMENT,
+        "ld.param.u64 %x0, [in]; mul.wide.u32 %x1, %t0, 24; add.u64 %x0, %x0, %x1;",
+        "ld.param.u64 %x2, [out]; mul.wide.u32 %x1, %t0, 8; add.u64 %x2, %x2, %x1;",
+        "{",
+        body(form, [f"ld.global.u64 %x3, [%x0+{8 * index}];" for index in range(3)]),
+        "st.global.u64 [%x2], %x4; }",
+        "ret; }",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def simulate(form: Form) -> Words:

@@ -298,24 +298,32 @@ def inputs(form: WarpForm, special: bool = False) -> Words:
     return np.ascontiguousarray(words)
 
 
-def kernel(form: WarpForm) -> str:
+OPENING = f""".visible .entry k(.param .u64 in, .param .u64 out, .param .u64 scratch) {{
+.shared .align 256 .b8 memory[{SCRATCH_NBYTES}];
+.reg .b32 %lane, %shared, %cta, %thread; mov.u32 %lane, %tid.x; mov.u32 %shared, memory; mov.u32 %cta, %ctaid.x;
+mad.lo.u32 %thread, %cta, 32, %lane;"""
+
+
+def body(form: WarpForm, at: tuple[int, int, int] = (0, 0, 0)) -> str:
+    """The form with its inputs, results and scratch memory at offsets in bytes."""
     count = form.count
     lines = [
-        ".visible .entry k(.param .u64 in, .param .u64 out, .param .u64 scratch) {",
-        f".shared .align 256 .b8 memory[{SCRATCH_NBYTES}];",
-        ".reg .b32 %a<32>, %d<8>, %t<8>, %w<24>, %lane, %shared; .reg .b64 %x<20>, %global, %in, %out, %at;",
+        ".reg .b32 %a<32>, %d<8>, %t<8>, %w<24>; .reg .b64 %x<20>, %global, %in, %out, %at;",
         ".reg .f32 %f<8>; .reg .b16 %h<8>; .reg .pred %p<4>; .reg .b128 %q<4>;",
-        "mov.u32 %lane, %tid.x; mov.u32 %shared, memory; mov.u32 %t0, %ctaid.x; mad.lo.u32 %t1, %t0, 32, %lane;",
-        "ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; ld.param.u64 %global, [scratch];",
-        f"mad.wide.u32 %global, %t0, {SCRATCH_NBYTES}, %global;",
+        "mov.u32 %t0, %cta; mov.u32 %t1, %thread; ld.param.u64 %in, [in]; ld.param.u64 %out, [out];",
+        f"ld.param.u64 %global, [scratch]; mad.wide.u32 %global, %t0, {SCRATCH_NBYTES}, %global;",
         f"mad.wide.u32 %in, %t1, {4 * count}, %in; mad.wide.u32 %out, %t1, {4 * form.results}, %out;",
+        f"add.u64 %in, %in, {at[0]}; add.u64 %out, %out, {at[1]}; add.u64 %global, %global, {at[2]};",
         *(f"ld.global.b32 %a{i}, [%in+{4 * i}];" for i in range(count)),
         *(f"mov.b32 %d{i}, 0;" for i in range(form.results)),
         form.text,
         *(f"st.global.b32 [%out+{4 * i}], %d{i};" for i in range(form.results)),
-        "ret; }",
     ]
-    return HEADER + "\n".join(lines) + "\n"
+    return "\n".join(lines)
+
+
+def kernel(form: WarpForm) -> str:
+    return HEADER + "\n".join([OPENING, body(form), "ret; }"]) + "\n"
 
 
 def simulate(form: WarpForm, words: Words) -> Words:
