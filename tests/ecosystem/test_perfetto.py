@@ -59,3 +59,14 @@ def test_sim_profile(tmp_path: Path) -> None:
     slices, errors = ask(trace, "select name, count(*) as number from slice group by 1", ERRORS)
     assert slices == [{"name": "busy", "number": 6}]
     assert errors == []
+
+
+def test_one_call(vgpu_run: Run, tmp_path: Path) -> None:
+    """The example of docs/operations.md."""
+    trace = tmp_path / "trace.json"
+    result = vgpu_run([sys.executable, ROOT / "docs/example/one_call.py", trace])
+    assert result.returncode == 0, result.stderr
+    slices, flows, errors = ask(trace, SLICES, FLOWS, ERRORS)
+    assert errors == []
+    assert by_category(slices) == {"cuda_driver": 2, "kernel": 2}
+    assert flows == [{"begins": "cuda_driver", "ends": "kernel", "number": 2}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
@@ -14,6 +15,7 @@ import trustme
 from vgpud.config import parse_config
 
 from protocol.gen.dsl import GROUPS
+from tests.conftest import ROOT
 from tests.daemon.running import ENVIRONMENT, Running, only, start_client, vgpud_with_real_workers, wait_until
 from tests.shim.client import PRELUDE
 
@@ -52,7 +54,8 @@ def test_the_groups_of_functions_are_those_that_can_be_denied() -> None:
 
 
 def test_the_commands_work(shared: Running, path: str) -> None:
-    lines = [line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines()]
+    lines = [line[2:] for block in blocks("console") for line in block.splitlines() if line.startswith("$ ")]
+    lines = [line for line in lines if not line.startswith("vgpu run ")]
     assert len(lines) == 15
     for line in lines:
         line = line.replace("/run/vgpu/admin.sock", str(shared.admin_path))
@@ -61,6 +64,27 @@ def test_the_commands_work(shared: Running, path: str) -> None:
         )
         assert done.returncode == 0, f"{line}: {done.stderr}"
     assert shared.admin.get("tokens") == {"tokens": []}
+
+
+def test_a_call_is_followed_to_its_kernel_by_one_number(path: str, tmp_path: Path) -> None:
+    """The document's command prints what it shows, but for the times, and its trace has an arrow for each launch."""
+    [block] = [block for block in blocks("console") if "one_call.py" in block]
+    command, *shown = block.splitlines()
+    line = command.removeprefix("$ ").replace("docs/", f"{ROOT}/docs/").replace("python3", sys.executable)
+    env = ENVIRONMENT | {"PATH": path}
+    done = subprocess.run(["sh", "-c", line], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+
+    def without_times(lines: list[str]) -> list[str]:
+        return [re.sub(r"-?\d+\.\d us", "T", line) for line in lines]
+
+    assert without_times(done.stdout.splitlines()) == without_times(shown)
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    for number in (7, 8):
+        call, begin, kernel, end = [event for event in events if event["args"]["correlation"] == number]
+        assert (call["name"], begin["ph"], kernel["name"], end["ph"]) == ("cuLaunchKernel", "s", "fill", "f")
+        assert begin["id"] == end["id"] == number
+        assert call["ts"] <= kernel["ts"]
 
 
 WITHOUT_END = {"vgpu top", "vgpu session watch"}
