@@ -77,7 +77,8 @@ class ShareConfig(_Model):
     """How much of the devices a tenant gets. A tenant is a user, a VM or a TCP address, with one token."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")
-    # The devices that a tenant sees, by number or UUID (GPU-...), renumbered in the host's order; default: all
+    # The devices that a tenant sees, by number or UUID (GPU-..., or one MIG-...), renumbered in the host's order;
+    # default: all GPUs
     gpus: list[int | str] | None = Field(default=None, min_length=1, max_length=64)
     memory_mib: int | None = Field(default=None, ge=1, le=1 << 30)  # of each device, for all sessions of a tenant
     sessions: int | None = Field(default=None, ge=1, le=65535)  # at the same time
@@ -359,6 +360,12 @@ class Config(_Model):
                 except ValueError as error:
                     raise ValueError(f"shares.{index}.gpus: {error}") from error
         return self
+
+    @property
+    def mig(self) -> list[str]:
+        """The MIG instances that shares name."""
+        names = [name for share in self.shares for name in share.gpus or [] if isinstance(name, str)]
+        return list(dict.fromkeys(name for name in names if name.startswith("MIG-")))
 
     def share(self, name: str | None) -> ShareConfig | None:
         """The [[shares]] of that name."""

@@ -55,7 +55,7 @@ def daemon(
     """Serve GPUs to clients: identify each client, tell it which devices there are, and give it a worker."""
     try:
         config = _configure(config_path, listen, admin, gpus, private)
-        inventory = load_inventory(config.backend, config.gpus, config.libcuda)
+        inventory = load_inventory(config.backend, config.gpus, config.libcuda, config.mig)
         check_gpus(config, inventory.fields, config_path)
     except (ConfigError, InventoryError) as error:
         fail(str(error), ExitStatus.CONFIG)

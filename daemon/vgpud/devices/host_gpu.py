@@ -8,9 +8,11 @@ each device gets one for the time of the probe.
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 import subprocess
 import sys
+import uuid
 from typing import Any
 
 from vgpusim.profiles.attribute import DeviceAttribute
@@ -63,11 +65,12 @@ class HostGpuError(Exception):
     """The real driver is missing or does not answer; the text is one line."""
 
 
-def probe(libcuda: str = "libcuda.so.1") -> dict[str, Any]:
+def probe(libcuda: str = "libcuda.so.1", visible: str | None = None) -> dict[str, Any]:
     """Ask the real driver, in a child process.
 
     Args:
         libcuda: path or soname of the real driver.
+        visible: CUDA_VISIBLE_DEVICES of that process; None: vgpud's.
     Returns:
         The INVENTORY map of protocol/wire.md.
     Raises:
@@ -79,6 +82,7 @@ def probe(libcuda: str = "libcuda.so.1") -> dict[str, Any]:
             capture_output=True,
             timeout=PROBE_TIMEOUT_S,
             check=False,
+            env=None if visible is None else os.environ | {"CUDA_VISIBLE_DEVICES": visible},
         )
     except subprocess.TimeoutExpired as error:
         raise HostGpuError(f"{libcuda} did not answer within {PROBE_TIMEOUT_S:.0f} s") from error
@@ -86,6 +90,14 @@ def probe(libcuda: str = "libcuda.so.1") -> dict[str, Any]:
         raise HostGpuError(done.stderr.decode(errors="replace").strip() or f"{libcuda}: probe exited {done.returncode}")
     inventory: dict[str, Any] = unpack_map(done.stdout)
     return inventory
+
+
+def probe_mig(libcuda: str, name: str) -> dict[str, Any]:
+    """One MIG instance (`MIG-` and its UUID), as a device of the INVENTORY. Raises HostGpuError or ValueError: there is
+    none."""
+    identity = uuid.UUID(name.removeprefix("MIG-"))
+    [device] = probe(libcuda, name)["devices"]
+    return dict(device, uuid=identity.bytes, mig=True, peers=b"")
 
 
 class _Driver:
@@ -140,8 +152,8 @@ def _device(driver: _Driver, ordinal: int, count: int) -> dict[str, Any]:
     device = driver.integer("cuDeviceGet", ordinal)
     name = ctypes.create_string_buffer(256)
     driver.call("cuDeviceGetName", name, 256, device)
-    uuid = ctypes.create_string_buffer(16)
-    driver.call("cuDeviceGetUuid", uuid, device)
+    identity = ctypes.create_string_buffer(16)
+    driver.call("cuDeviceGetUuid", identity, device)
     pci = ctypes.create_string_buffer(32)
     driver.call("cuDeviceGetPCIBusId", pci, 32, device)
     total = ctypes.c_size_t()
@@ -155,7 +167,7 @@ def _device(driver: _Driver, ordinal: int, count: int) -> dict[str, Any]:
         driver.result("cuDevicePrimaryCtxRelease_v2", device)
     return {
         "name": name.value.decode(),
-        "uuid": uuid.raw,
+        "uuid": identity.raw,
         "pci": pci.value.decode().lower(),
         "memory_nbytes": total.value,
         "attributes": struct.pack(f"<{ATTRIBUTE_COUNT}i", *_attributes(driver, device)),

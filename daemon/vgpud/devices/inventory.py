@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vgpusim.profiles import profile
 from vgpusim.profiles.attribute import DeviceAttribute
 
 from . import host_gpu
 from .inventory_check import InventoryError, check_inventory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _SHARING = (
     DeviceAttribute.IPC_EVENT_SUPPORTED,
@@ -60,11 +64,16 @@ def _simulated(gpus: str, seed: str) -> dict[str, Any]:
     return dict(profile.inventory(profile.parse_gpus(gpus), seed))
 
 
-def load_inventory(backend: str, gpus: str, libcuda: str) -> Inventory:
-    """The inventory: simulated devices `gpus`, or the real ones of `libcuda`. Raises InventoryError."""
+def load_inventory(backend: str, gpus: str, libcuda: str, mig: Sequence[str] = ()) -> Inventory:
+    """The inventory: simulated devices `gpus`, or the real ones of `libcuda`, and after them those of the MIG instances
+    `mig` that are there. Raises InventoryError.
+    """
     seed = host_seed()
     try:
         fields = host_gpu.probe(libcuda) if backend == "cuda" else _simulated(gpus, seed)
+        for name in mig:
+            with contextlib.suppress(host_gpu.HostGpuError, ValueError):  # named by config.check_gpus()
+                fields["devices"] = [*fields["devices"], host_gpu.probe_mig(libcuda, name)]
     except host_gpu.HostGpuError as error:
         raise InventoryError(f"libcuda = {libcuda!r}: {error}") from error
     except ValueError as error:

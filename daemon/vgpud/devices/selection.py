@@ -13,21 +13,37 @@ Selection = tuple[int, ...]  # the devices' numbers on the host, ascending
 
 
 def find(fields: dict[str, Any], names: Sequence[int | str]) -> Selection:
-    """The devices of an INVENTORY (wire.md) that are named by number or UUID (`GPU-...`).
+    """The devices of an INVENTORY (wire.md) that are named by number or UUID (`GPU-...`, `MIG-...`).
 
     Raises:
-        ValueError: one is not there, or is named twice.
+        ValueError: one is not there, or is named twice, or a MIG instance is not the only one.
     """
-    uuids = {f"gpu-{uuid.UUID(bytes=device['uuid'])}": i for i, device in enumerate(fields["devices"])}
-    count, found = len(fields["devices"]), set()
+    uuids = {name_of(device).lower(): i for i, device in enumerate(fields["devices"])}
+    count, found = len(whole(fields) or fields["devices"]), set()
     for name in names:
         number = name if isinstance(name, int) else uuids.get(name.lower(), -1)
+        if number >= count and isinstance(name, str):
+            if len(names) > 1:  # CUDA sets up one
+                raise ValueError(f"{name} is a MIG instance, with which a program has no other device")
+            return (number,)
         if not 0 <= number < count:
+            if isinstance(name, str) and name.startswith("MIG-"):
+                raise ValueError(
+                    f"there is no MIG instance {name}: `nvidia-smi -L` lists them, `nvidia-smi mig -cgi PROFILE -C` "
+                    "makes one; `vgpu restart` looks again"
+                )
             raise ValueError(f"there is no device {name}: there {'is 1' if count == 1 else f'are {count}'}, from 0 on")
         if number in found:
             raise ValueError(f"device {number} is named twice")
         found.add(number)
     return tuple(sorted(found))
+
+
+def whole(fields: dict[str, Any]) -> Selection | None:
+    """The devices that a session sees whose share names none: not the MIG instances. None: all."""
+    if not any(device.get("mig") for device in fields["devices"]):
+        return None
+    return tuple(number for number, device in enumerate(fields["devices"]) if not device.get("mig"))
 
 
 def only(fields: dict[str, Any], seen: Selection | None) -> dict[str, Any]:
@@ -47,7 +63,7 @@ def visible_devices(fields: dict[str, Any], seen: Selection | None) -> tuple[tup
 
 def name_of(device: dict[str, Any]) -> str:
     """What NVIDIA's tools call a device of an INVENTORY."""
-    return f"GPU-{uuid.UUID(bytes=device['uuid'])}"
+    return f"{'MIG' if device.get('mig') else 'GPU'}-{uuid.UUID(bytes=device['uuid'])}"
 
 
 def _peers(packed: bytes, seen: Selection) -> bytes:

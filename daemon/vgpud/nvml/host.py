@@ -11,9 +11,9 @@ import ctypes
 import itertools
 import struct
 import time
-import uuid
 from typing import TYPE_CHECKING, Any
 
+from ..devices.selection import name_of
 from ..log import get_logger
 from ..proto import Answer
 from .call import CALLS, Call, NvmlResult, Param
@@ -98,7 +98,7 @@ class HostNvml:
     def _find(self, device: dict[str, Any]) -> ctypes.c_void_p | None:
         """The host's handle of a device, by UUID, as NVML may order devices differently."""
         handle = ctypes.c_void_p()
-        text = f"GPU-{uuid.UUID(bytes=device['uuid'])}".encode()
+        text = name_of(device).encode()
         if self._library is None or self._library.nvmlDeviceGetHandleByUUID(text, ctypes.byref(handle)):
             return None
         return handle

@@ -391,6 +391,7 @@ class Server:
         """Give a session the devices of its share. Raises Refusal."""
         share = self.config.share(session.share)
         if share is None or share.gpus is None:
+            session.devices = selection.whole(self._inventory.fields)
             return
         try:
             session.devices = selection.find(self._inventory.fields, share.gpus)
