@@ -60,10 +60,12 @@ def steps(libcuda: str, out: Path, rounds: int, samples: str) -> dict[str, tuple
     bench = ("-c", VGPU, "bench", "--rounds", str(rounds), "--libcuda", libcuda)
     conformance = ("-m", "tests.conformance", "--libcuda", libcuda, "--native", "--remoted")
     pytest = ("-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore", "-m", "gpu", "--timeout", "300")
-    ignored = [f"--ignore=tests/gpu/{name}" for name in ("test_several.py", "test_shares_memory.py")]
+    ignored = [
+        f"--ignore=tests/gpu/{name}" for name in ("test_several.py", "test_shares_memory.py", "test_shares_gpus.py")
+    ]
     return {
         "tests": (*pytest, "tests/gpu", *ignored),
-        "memory": (*pytest, "tests/gpu/test_shares_memory.py"),
+        "memory": (*pytest, "tests/gpu/test_shares_memory.py", "tests/gpu/test_shares_gpus.py"),
         "several": (*pytest, "-s", "tests/gpu/test_several.py"),
         "conformance": conformance,
         "socket": (*conformance, "--no-recorded", "--channel", "unix"),
