@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 
 from ._gen.api import GROUPS, OBJECT_QUOTAS
 from .config_location import locate, syntax_error_line
-from .devices import selection
+from .devices import mps, selection
 from .devices.inventory import InventoryError, load_inventory
 from .endpoint import (
     VMADDR_CID_ANY,
@@ -83,6 +83,7 @@ class ShareConfig(_Model):
     memory_mib: int | None = Field(default=None, ge=1, le=1 << 30)  # of each device, for all sessions of a tenant
     sessions: int | None = Field(default=None, ge=1, le=65535)  # at the same time
     weight: int | None = Field(default=None, ge=1, le=10000)  # of compute time among busy tenants; default: 100
+    mps_active_thread_percentage: int | None = Field(default=None, ge=1, le=100)  # of a card's multiprocessors ([mps])
     # Limits of objects in all sessions of a tenant together; protocol/gen/dsl.py defines which objects count
     contexts: int | None = _OBJECTS
     streams: int | None = _OBJECTS
@@ -118,6 +119,13 @@ class ShareConfig(_Model):
     def memory_nbytes(self) -> int | None:
         """`memory_mib` in bytes."""
         return None if self.memory_mib is None else self.memory_mib << 20
+
+
+class MpsConfig(_Model):
+    """NVIDIA's Multi-Process Service, which the administrator has started on this host."""
+
+    # The control daemon's own default
+    pipe_directory: str = Field(default="/tmp/nvidia-mps", pattern="^/")  # noqa: S108
 
 
 class TlsConfig(_Model):
@@ -287,6 +295,7 @@ class Config(_Model):
     profile: bool = False
     socket: SocketConfig = SocketConfig()
     tls: TlsConfig | None = None
+    mps: MpsConfig | None = None
     tokens: list[TokenConfig] = []
     shares: Annotated[list[ShareConfig], Field(max_length=1024)] = []
     users: Annotated[list[UserConfig], Field(max_length=65536)] = []
@@ -334,7 +343,11 @@ class Config(_Model):
     @model_validator(mode="after")
     def _shares_exist(self) -> Config:
         names = [share.name for share in self.shares]
+        if self.mps is not None and self.backend != "cuda":
+            raise ValueError('mps: it is for backend = "cuda"')
         for index, share in enumerate(self.shares):
+            if share.mps_active_thread_percentage is not None and self.mps is None:
+                raise ValueError(f"shares.{index}.mps_active_thread_percentage: it needs [mps]")
             if share.name in names[:index]:
                 raise ValueError(f"shares.{index}.name: two are called {share.name!r}")
         uses = [("default_share", self.default_share)]
@@ -455,12 +468,26 @@ def check_gpus(config: Config, inventory: dict[str, Any], path: Path | None) -> 
         try:
             selection.find(inventory, share.gpus or [])
         except ValueError as error:
-            try:
-                text = "" if path is None else path.read_text()
-            except (OSError, UnicodeDecodeError):
-                text = ""
-            item: dict[str, object] = {"loc": ("shares", index, "gpus"), "msg": str(error), "type": "value_error"}
-            raise ConfigError(_describe(text, str(path), item)) from error
+            raise _error_of_host(path, ("shares", index, "gpus"), error) from error
+
+
+def check_mps(config: Config, path: Path | None) -> None:
+    """Check that the control daemon of [mps] answers. Raises ConfigError."""
+    if config.mps is None:
+        return
+    try:
+        mps.check(config.mps.pipe_directory)
+    except mps.MpsError as error:
+        raise _error_of_host(path, ("mps", "pipe_directory"), error) from error
+
+
+def _error_of_host(path: Path | None, where: tuple[str | int, ...], error: Exception) -> ConfigError:
+    """What this host lacks of a key's value, with the key's line."""
+    try:
+        text = "" if path is None else path.read_text()
+    except (OSError, UnicodeDecodeError):
+        text = ""
+    return ConfigError(_describe(text, str(path), {"loc": where, "msg": str(error), "type": "value_error"}))
 
 
 def load_config(path: Path | None) -> Config:

@@ -97,6 +97,11 @@ def test_the_samples_commented_keys_are_keys():
         ("[[shares]]\nname = 'a'\ngpus = [true]", "f.toml:3: shares.0.gpus.0"),
         ("gpus = 't5'\n[[shares]]\nname = 'a'\ngpus = [0]", "f.toml:1: gpus: 't5': no profile 't5'"),
         ("backend = 'metal'", "f.toml:1: backend: "),
+        ("[mps]", 'f.toml:1: mps: it is for backend = "cuda"'),
+        (
+            "[[shares]]\nname = 'a'\nmps_active_thread_percentage = 9",
+            "f.toml:3: shares.0.mps_active_thread_percentage: it needs [mps]",
+        ),
         ("[socket]\nmode = 'rw'", "f.toml:2: socket.mode: "),
         ("text = '''\n[limits]\n'''\n[log]\nlevel = 'loud'", "f.toml:5: log.level: "),
         ("[limits\n", "f.toml:1: "),

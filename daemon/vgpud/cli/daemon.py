@@ -21,7 +21,7 @@ from vgpud.serving.succession import receive, refusal
 from vgpud.tenancy.state_file import StateError
 
 from .. import __version__
-from ..config import Config, ConfigError, LogConfig, check_gpus, load_config
+from ..config import Config, ConfigError, LogConfig, check_gpus, check_mps, load_config
 from ..endpoint import EndpointError
 from ..log import configure_log
 from ..vm.region import RegionError
@@ -57,6 +57,7 @@ def daemon(
         config = _configure(config_path, listen, admin, gpus, private)
         inventory = load_inventory(config.backend, config.gpus, config.libcuda, config.mig)
         check_gpus(config, inventory.fields, config_path)
+        check_mps(config, config_path)
     except (ConfigError, InventoryError) as error:
         fail(str(error), ExitStatus.CONFIG)
     if check:

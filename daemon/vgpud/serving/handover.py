@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from vgpud._gen.api import GROUPS
 from vgpud.devices.ledger import Ledger
+from vgpud.devices.mps import share_variables
 from vgpud.devices.pci_address import relocate
 from vgpud.devices.selection import only, visible_devices
 from vgpud.proto.message import RECORD_NBYTES
@@ -227,7 +228,9 @@ class Handover:
         """
         while True:
             request.tries_left -= 1
+            share = request.config.share(request.session.share)
             environment = visible_devices(self._inventory.fields, request.session.devices)
+            environment += share_variables(None if share is None else share.mps_active_thread_percentage)
             worker = await self._supervisor.take(request.device, request.tenant, environment)
             try:
                 return worker, self._assign_to(worker, request)

@@ -17,6 +17,7 @@ from vgpud.admin.api import AdminApi
 from vgpud.admin.server import AdminServer
 from vgpud.audit import Audit
 from vgpud.config import Config, ConfigError, check_gpus, load_config
+from vgpud.devices.mps import PIPE_DIRECTORY
 from vgpud.devices.watch import DeviceWatch
 from vgpud.endpoint import UnixEndpoint, VsockEndpoint
 from vgpud.log import configure_log, get_logger
@@ -152,13 +153,18 @@ class Service:
 
     def _make_spawner(self) -> Spawner:
         config = self.config
+        environment = child_environment()
+        if config.mps is not None:
+            environment[PIPE_DIRECTORY] = config.mps.pipe_directory
         if config.worker_command:
             drop_capabilities()
-            return CommandSpawner(config.worker_command, child_environment())
+            return CommandSpawner(config.worker_command, environment)
         # `-P` keeps the working directory off the module path: a worker runs our code, wherever vgpud was started.
         launcher = [sys.executable, "-P", "-m", "vgpud.worker.launcher"]
         options = ["--backend", config.backend, "--libcuda", config.libcuda, "--gpus", self._inventory.gpus]
         try:
+            if config.mps is not None:
+                raise OSError("a server of MPS has clients of one user")
             ids = self._reserve_user_ids()
             options += ["--user-ids", format_ids(ids)]
         except OSError as error:
@@ -166,7 +172,7 @@ class Service:
             options += ["--no-user-ids", str(error)]
         drop_capabilities()
         fd = None if self._user_namespace is None else self._user_namespace[0]
-        return LauncherSpawner([*launcher, *options], child_environment(), self._isolation_is_missing, fd, ids)
+        return LauncherSpawner([*launcher, *options], environment, self._isolation_is_missing, fd, ids)
 
     def _reserve_user_ids(self) -> range:
         """The workers' user ids, of the host or of a namespace. Raises OSError: why there are none."""

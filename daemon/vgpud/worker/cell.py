@@ -23,6 +23,7 @@ import os
 import platform
 import signal
 
+from ..devices.mps import PIPE_DIRECTORY
 from . import user_ids
 
 # linux/sched.h, sys/mount.h, linux/prctl.h, linux/capability.h
@@ -70,7 +71,8 @@ class Cells:
         self._has_mount_namespace = self._try("mount namespace", self._unshare, _NEWNS) and self._try(
             "mount namespace", self._mount, "none", "/", None, _REC | _PRIVATE, None
         )
-        if self._has_mount_namespace and os.path.isdir(_SHM):
+        # A client of MPS shares memory there with the server, which is not in this namespace.
+        if self._has_mount_namespace and os.path.isdir(_SHM) and PIPE_DIRECTORY not in os.environ:
             flags = _NOSUID | _NODEV | _NOEXEC
             self._try("empty /dev/shm", self._mount, "vgpu-shm", _SHM, "tmpfs", flags, _SHM_OPTIONS)
         self._try("ipc namespace", self._unshare, _NEWIPC | _NEWUTS)

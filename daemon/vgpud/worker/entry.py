@@ -20,6 +20,7 @@ from vgpusim.codegen.cache import DiskCache
 from vgpusim.profiles import profile
 
 from .._gen.api import GROUPS, QUOTAS
+from ..devices.mps import PIPE_DIRECTORY
 from . import image_params, landlock, seccomp
 from .confine import Files, confine, readable
 from .control import NO_LIMIT, Assignment, Control, WarmOrder, send_attached, send_refused
@@ -115,7 +116,9 @@ def prepare(backend: str, gpus: str, libcuda: str) -> None:
 
 
 def _allowed(backend: str) -> frozenset[str]:
-    return seccomp.DRIVER if backend == "cuda" else frozenset()
+    if backend != "cuda":
+        return frozenset()
+    return seccomp.DRIVER | (seccomp.MPS if PIPE_DIRECTORY in os.environ else frozenset())
 
 
 def _serve(executor: Any, assignment: Assignment, control: Control, backend: Backend | None) -> tuple[int, str]:

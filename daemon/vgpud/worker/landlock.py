@@ -20,6 +20,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..devices.mps import PIPE_DIRECTORY
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -120,6 +122,8 @@ def rules(readable: frozenset[str]) -> tuple[int, list[tuple[int, int]]]:
     handled = sum(rights for since, rights in _RIGHTS_BY_VERSION.items() if version >= since)
     wanted = dict.fromkeys({*_READABLE, sys.prefix, sys.base_prefix, *filter(None, sys.path), *readable}, _READ)
     wanted |= {"/dev": _READ_DIR} | dict.fromkeys((*_DEVICES, *glob.glob("/dev/nvidia*")), _USE)
+    if pipes := os.environ.get(PIPE_DIRECTORY):  # of MPS, whose server and clients share memory in /dev/shm
+        wanted |= {pipes: _OWN, "/dev/shm": _OWN}  # noqa: S108
     opened = []
     for path, rights in wanted.items():
         with contextlib.suppress(OSError):

@@ -59,6 +59,9 @@ DRIVER = _names("""
     utime utimes futimesat link symlink linkat symlinkat creat pidfd_open setrlimit signalfd
 """)
 
+# With NVIDIA's Multi-Process Service besides, whose control daemon is reached by a socket in a folder.
+MPS = _names("connect")
+
 _REFUSED = _names("""
     accept accept4 connect execve execveat perf_event_open tkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_getfd
     pidfd_send_signal mknod mknodat chown fchown lchown fchownat setuid setgid setreuid setregid setresuid setresgid
