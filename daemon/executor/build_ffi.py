@@ -66,6 +66,7 @@ void vgx_gate_set(struct vgx_turns *turns, uint32_t tenant, uint32_t row, const 
 int vgx_serve(int fd, const struct vgx_serve_options *options);
 void vgx_image_cache_set(int fd);
 void vgx_meter_set(int fd);
+void vgx_recording_set(int fd, uint64_t limit_nbytes);
 void vgx_meter_finish(void);
 void vgx_ipc_set(int fd);
 void vgx_progress(const char *line, bool ends);
@@ -169,6 +170,7 @@ SOURCE = """
 #include "vgx_gate.h"
 #include "vgx_ipc.h"
 #include "vgx_limit.h"
+#include "vgx_recording.h"
 #include "vgx_serve.h"
 #include "vgx_sim.h"
 #include "vgx_sim_context.h"

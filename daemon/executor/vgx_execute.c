@@ -3,6 +3,7 @@
 #include "vgx_gate.h"
 #include "vgx_meter.h"
 #include "vgx_quota.h"
+#include "vgx_recording.h"
 
 static CUresult enter_context(struct executor_thread *t, uint32_t id, void *context) {
   if (t->context == id)
@@ -69,7 +70,7 @@ void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct v
   struct vgx_session *s = t->s;
   struct vgx_reply out = {.record = t->output, .shared = t->shared};
   bool waits = h->flags & VGW_WANT_REPLY;
-  uint64_t correlation = 0;
+  uint64_t correlation = 0, recorded = vgx_recording_on ? vgx_recording_call(h, in) : 0;
   if (h->flags & VGW_CORRELATED && !take_correlation(s, in, &correlation))
     return;
   if (s->options->calls_per_s && !(op->flags & VGX_ABOUT_CHANNEL))
@@ -84,6 +85,8 @@ void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct v
   if (atomic_load(&s->ended))
     return;
   if (!waits) {
+    if (recorded)
+      vgx_recording_answer(recorded, &(struct vgw_header){.length = sizeof *h, .context = (uint32_t)result}, &out);
     if (result != CUDA_SUCCESS && vgx_defer(s, result))
       vgx_log(s, 6, "queued %s failed with %d; the next blocking call returns it", op->name, result);
     return;
@@ -101,5 +104,7 @@ void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct v
       .sequence = h->sequence,
       .context = (uint32_t)result,
   };
+  if (recorded)
+    vgx_recording_answer(recorded, &reply, &out);
   t->answer(t, &reply, &out);
 }

@@ -221,13 +221,6 @@ void *vgx_handle_live_locked(struct vgx_session *s, enum vgw_kind kind, uint32_t
   return is_object(found) ? found : NULL;
 }
 
-uint32_t vgx_handle_owner(struct vgx_session *s, enum vgw_kind kind, uint32_t id, enum vgw_kind owner_kind) {
-  pthread_mutex_lock(&s->table_lock);
-  vgx_name name = vgx_name_make(kind, id), owner = vgx_place(s, name) ? vgx_link_locked(s, name)->owner : 0;
-  pthread_mutex_unlock(&s->table_lock);
-  return owner && vgx_name_kind(owner) == owner_kind ? vgx_name_id(owner) : 0;
-}
-
 void vgx_handle_set_split(struct vgx_session *s, enum vgw_kind kind, uint32_t id) {
   pthread_mutex_lock(&s->table_lock);
   vgx_link_locked(s, vgx_name_make(kind, id))->split = true;

@@ -110,9 +110,6 @@ void vgx_handle_set_image_locked(struct vgx_session *s, enum vgw_kind kind, uint
 /* The object of an id; NULL: none is live. table_lock held. */
 void *vgx_handle_live_locked(struct vgx_session *s, enum vgw_kind kind, uint32_t id);
 
-/* The owner of an object; 0: it has none of that kind. */
-uint32_t vgx_handle_owner(struct vgx_session *s, enum vgw_kind kind, uint32_t id, enum vgw_kind owner_kind);
-
 void vgx_handle_set_split(struct vgx_session *s, enum vgw_kind kind, uint32_t id);
 /* The id may be any number. */
 bool vgx_handle_is_split(struct vgx_session *s, enum vgw_kind kind, uint32_t id);

@@ -267,6 +267,21 @@ class VmConfig(_Model):
         return None if self.hybrid is None else HybridVsockEndpoint(self.hybrid, self.port)
 
 
+class RecordingConfig(_Model):
+    """Whose sessions are recorded for `vgpu replay`: all that their programs send and receive, contents included."""
+
+    tenants: list[str] = []  # as `vgpu status` names them; "*": all
+    dir: str | None = None  # default: `recordings` in the state's folder
+    session_mib: int = Field(default=64, ge=1, le=1 << 20)  # after that a session goes on without
+    epoch: int | None = Field(default=None, ge=1, le=65535)  # of the first session, for addresses as in a recording
+
+    @model_validator(mode="after")
+    def _dir_is_absolute(self) -> RecordingConfig:
+        if self.dir is not None and not self.dir.startswith("/"):
+            raise ValueError("dir is not an absolute path")
+        return self
+
+
 # vgx_sim_watch.h
 _TOOLS = {"memcheck": 1, "initcheck": 2, "racecheck": 4, "synccheck": 8, "leakcheck": 16}
 
@@ -303,6 +318,7 @@ class Config(_Model):
     vm: Annotated[list[VmConfig], Field(max_length=1024)] = []
     limits: LimitsConfig = LimitsConfig()
     images: ImagesConfig = ImagesConfig()
+    recording: RecordingConfig = RecordingConfig()
     log: LogConfig = LogConfig()
 
     @property
@@ -338,6 +354,12 @@ class Config(_Model):
                 raise ValueError(f"listen: {endpoint} is reachable from other machines: configure [[tokens]] first")
         if self.tls is not None and not self.tls.endpoint.is_loopback and not self.tokens:
             raise ValueError("tls.listen: it is reachable from other machines: configure [[tokens]] first")
+        return self
+
+    @model_validator(mode="after")
+    def _recordings_have_a_place(self) -> Config:
+        if self.recording.tenants and self.recording_path is None:
+            raise ValueError("recording.dir: give one, as there is no state_dir")
         return self
 
     @model_validator(mode="after")
@@ -413,6 +435,17 @@ class Config(_Model):
             return Path(given)
         base = os.environ.get("XDG_CACHE_HOME")
         return (Path(base) if base else Path.home() / ".cache") / "vgpu"
+
+    def records(self, tenant: str) -> bool:
+        """Whether the sessions of a tenant are recorded, by its name."""
+        return bool({tenant, "*"} & set(self.recording.tenants))
+
+    @property
+    def recording_path(self) -> Path | None:
+        """Where sessions are recorded. None: neither `recording.dir` nor a folder of the state is known."""
+        if self.recording.dir is not None:
+            return Path(self.recording.dir)
+        return None if self.state_path is None else self.state_path / "recordings"
 
     @property
     def state_path(self) -> Path | None:

@@ -30,6 +30,7 @@ EXECUTOR = (
     "vgx_session.c",
     "vgx_execute.c",
     "vgx_meter.c",
+    "vgx_recording.c",
     "vgx_handle.c",
     "vgx_handle_end.c",
     "vgx_quota.c",

@@ -55,10 +55,12 @@ class Client:
         token: str | None = None,
         pci: tuple[str, ...] = (),
         region: bool = False,
+        features: tuple[str, ...] = FEATURES,
     ) -> None:
         """`pci`: the devices' addresses on this machine; `region`: tell the host that memory shared with it was
-        found.
+        found; `features`: to ask for.
         """
+        self._features = features
         self._token = token
         self._pci = pci
         self._region = region
@@ -80,7 +82,7 @@ class Client:
     def hello(self) -> Welcome:
         """Send hello; the answer holds the inventory."""
         info = ClientInfo(pid=os.getpid(), comm="python", library="vgpud.client")
-        features = (*FEATURES, *((REGION,) if self._region else ()))
+        features = (*self._features, *((REGION,) if self._region else ()))
         return self._ask(Hello(features=features, client=info, token=self._token, pci=self._pci), Welcome)
 
     def ping(self) -> float:

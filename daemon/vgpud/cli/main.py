@@ -18,6 +18,7 @@ COMMANDS = {
     "status": "vgpud.cli.status_command:status",
     "ping": "vgpud.cli.ping:ping",
     "ps": "vgpud.cli.ps:ps",
+    "replay": "vgpud.cli.replay:replay",
     "restart": "vgpud.cli.restart:restart",
     "profiles": "vgpud.cli.profiles:profiles",
     "run": "vgpud.cli.run:run",

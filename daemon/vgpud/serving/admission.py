@@ -53,7 +53,7 @@ class Admission:
 
     def __init__(self, config: Config, metrics: Metrics, log: PeerLog) -> None:
         self.config = config
-        self.sessions = SessionTable()
+        self.sessions = SessionTable(config.recording.epoch)
         self.tokens = TokenStore(config.tokens)
         self.quarantined: set[str] = set()  # tenants, by name
         self.closed = ""  # why no session begins now; "": they do
@@ -94,13 +94,16 @@ class Admission:
         return session
 
     def features(self, hello: Hello, session: Session, *, has_region: bool, has_images: bool) -> tuple[str, ...]:
-        """The features that both sides have. File descriptors travel only over unix sockets."""
+        """The features that both sides have. File descriptors travel only over unix sockets. A session that is recorded
+        sends all on its socket, so that the recording has the contents."""
         offered: tuple[str, ...] = (QUOTAS,) if session.quotas.keys() & OBJECT_QUOTAS else ()
-        if self.config.shared_memory and has_region:
+        is_recorded = self.config.records(session.tenant_name)
+        shares_memory = self.config.shared_memory and not is_recorded
+        if shares_memory and has_region:
             offered = (*offered, REGION)
-        elif self.config.shared_memory and session.peer.kind == "unix":
+        elif shares_memory and session.peer.kind == "unix":
             offered = (*offered, *FEATURES_OF_SHARED_MEMORY)
-        if has_images:
+        if has_images and not is_recorded:
             offered = (*offered, "images")
         offered = (*offered, "progress", ACTIVITY)
         return tuple(feature for feature in offered if feature in hello.features)

@@ -23,6 +23,7 @@ from vgpud.supervision.supervisor import WorkerGoneError, WorkerStartError
 from vgpud.tenancy.cache_folder import CacheFolders, open_driver_folders, open_shared
 from vgpud.tenancy.meter import Meters
 from vgpud.tenancy.peer import open_peer_pidfd
+from vgpud.tenancy.recordings import open_recording
 from vgpud.tenancy.tenant import Identified, Tenant
 from vgpud.tenancy.turns import Turns
 from vgpud.vm.region import Range
@@ -169,6 +170,7 @@ class Handover:
             kept.callback(self.meters.end, session.number)
             kept.callback(self._sum_denied, session)
             assignment["desks"].append("meter")
+            self._record(session, config, assignment, lent, until_attached)
             if (row := self._ledger.take(session.tenant_name)) is not None:
                 kept.callback(self._ledger.give_back, row)
                 lent.append(self._ledger)
@@ -196,6 +198,29 @@ class Handover:
             raise
         sock.close()
         return worker, part
+
+    def _record(
+        self,
+        session: Session,
+        config: Config,
+        assignment: dict[str, Any],
+        lent: list[HasFileno],
+        until_attached: ExitStack,
+    ) -> None:
+        """Have the worker record the session, if the operator has asked for that."""
+        about = {name: assignment[name] for name in ("backend", "gpus", "features", "denied")}
+        try:
+            recording = open_recording(session, config, about)
+        except OSError as error:
+            session.log.warning("the session is not recorded", why=str(error))
+            return
+        if recording is not None:
+            until_attached.callback(recording.close)
+            lent.append(recording)
+            assignment["desks"].append("recording")
+            self._audit.info(
+                "session recorded", tenant=session.tenant_name, session=session.number, path=str(recording.path)
+            )
 
     def _let_take_turns(
         self,
@@ -455,6 +480,7 @@ class Handover:
                 "host_nbytes": session.quotas.get("host_nbytes", config.limits.host_memory_nbytes),
                 "tools": config.sanitizer_tools,
                 "counts": int(config.profile),
+                "recording_nbytes": config.recording.session_mib << 20,
             },
             "share": session.share,
             "quotas": session.quotas,

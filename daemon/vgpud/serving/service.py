@@ -61,7 +61,7 @@ CHECK_TIMEOUT_S = 40.0  # for the installed program's `--check`, on a busy machi
 # when one has; the pause is at least this many times as long as collecting takes of a processor.
 _KEEP_S, _KEEP_PAUSE_S, _KEEP_PART = 2.0, 0.05, 20
 _STOP_MARGIN_S = 10.0  # to close what is left, on a busy machine
-_RELOADABLE = {"limits", "tokens", "shares", "users", "default_share", "images", "log"}
+_RELOADABLE = {"limits", "tokens", "shares", "users", "default_share", "images", "recording", "log"}
 
 
 class Service:

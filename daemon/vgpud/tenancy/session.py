@@ -109,14 +109,14 @@ class SessionLimitError(Exception):
 class SessionTable:
     """The open sessions, and the limits on them."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_epoch: int | None = None) -> None:
         self._sessions: dict[int, Session] = {}
         self._by_peer: Counter[str] = Counter()
         self._by_tenant: Counter[str] = Counter()
         self.watchers: set[asyncio.Queue[object]] = set()  # receive events, until a queue is full
         self._numbers = itertools.count(1)
         # A random start makes handles from before a restart of vgpud look stale, not valid.
-        self._epoch = secrets.randbelow(65535)
+        self._epoch = secrets.randbelow(65535) if first_epoch is None else first_epoch - 1
         self._closed = asyncio.Event()  # set when a session is closed
         self.changed = asyncio.Event()  # one has been opened, attached or closed
 

@@ -195,6 +195,8 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
         lib.vgx_image_cache_set(assignment.images_fd)
     if assignment.meter_fd >= 0:
         lib.vgx_meter_set(assignment.meter_fd)
+    if assignment.recording_fd >= 0:
+        lib.vgx_recording_set(assignment.recording_fd, assignment.limits["recording_nbytes"])
     if assignment.turns_fd >= 0 and (turns := lib.vgx_turns_map(assignment.turns_fd)) != ffi.NULL:
         count = len(assignment.devices)
         lib.vgx_gate_set(turns, assignment.turns_tenant, assignment.ledger_row, host_devices, count)

@@ -1,0 +1,115 @@
+"""Sessions that vgpud records, and `vgpu replay`, which sends their calls once more (`make build` first)."""
+
+from __future__ import annotations
+
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from vgpud.cli.recording import Recording, RecordingError, Replay, read_recording
+
+from tests.daemon.ipc_client import IpcClient
+from tests.daemon.running import ENVIRONMENT, vgpud_with_real_workers
+from tests.patience import PATIENCE_S
+
+VALUES = {name: name[0] * 32 for name in ("small", "large", "other")}
+CONFIG = "gpus = 'h100'\n" + "".join(f"[[tokens]]\nname = '{name}'\nvalue = '{it}'\n" for name, it in VALUES.items())
+MAIN = "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu())"
+
+
+def work(endpoint: str, token: str) -> None:
+    client = IpcClient(endpoint, VGPU_TOKEN=VALUES[token])
+    address = client("memory(40000)")
+    assert client(f"put({address}, bytes(40000))") == client(f"add({address}, 10000)") == 0
+    assert client(f"look({address}, 40000)") == (1).to_bytes(4, "little") * 10_000
+    assert client(f"free({address})") == 0
+    if token == "large":
+        assert client("[put(memory(1 << 19), bytes(1 << 19)) for _ in range(3)]") == [0] * 3
+    client.end()
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """What the sessions of two tenants have left, beside one of a tenant that is not recorded; by token."""
+    directory = tmp_path_factory.mktemp("recording")
+    table = f"[recording]\ntenants = ['token:small', 'token:large']\ndir = '{directory}/kept'\nsession_mib = 1\n"
+    for running in vgpud_with_real_workers(directory, CONFIG + table):
+        for token in VALUES:
+            work(str(running.endpoint), token)
+        assert running.log.count("session recorded") == 2
+    paths = list((directory / "kept").rglob("*.vgpurec"))
+    assert len(paths) == 2
+    return {path.parent.name.removeprefix("token%3A"): path for path in paths}
+
+
+def test_a_recording_is_of_the_tenant_that_is_named_and_for_vgpuds_user_alone(recorded):
+    path = recorded["small"]
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (path, path.parent, path.parent.parent)] == [
+        0o600,
+        *[0o700] * 2,
+    ]
+    recording = read_recording(path)
+    assert recording.is_whole
+    assert recording.about["gpus"] == "h100"
+    assert sum(entry.is_call for entry in recording.entries) == sum(not entry.is_call for entry in recording.entries)
+
+
+def test_a_replay_has_the_same_answers(recorded):
+    command = [sys.executable, "-c", MAIN, "replay", str(recorded["small"])]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith(" 0 different\n")
+    compared = int(done.stdout.split()[2])
+    assert compared >= 5
+
+
+def answer_as_recorded(sock: socket.socket, recording: Recording, change: int | None) -> None:
+    """A worker that answers what was recorded, but one call."""
+    answers = {entry.call: entry.data for entry in recording.entries if not entry.is_call}
+    for entry in (entry for entry in recording.entries if entry.is_call):
+        sock.recv(len(entry.data), socket.MSG_WAITALL)
+        if int.from_bytes(entry.data[6:8], "little") & 1:
+            answer = bytearray(answers[entry.call])
+            answer[8:12] = entry.call.to_bytes(4, "little")
+            if entry.call == change:
+                answer[-1] ^= 1
+            sock.sendall(answer)
+    sock.close()
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_the_first_answer_that_differs_is_named(recorded, is_changed):
+    recording = read_recording(recorded["small"])
+    looked = next(each for each in recording.entries if not each.is_call and len(each.data) > 40_000)
+    ours, theirs = socket.socketpair()
+    change = looked.call if is_changed else None
+    worker = threading.Thread(target=answer_as_recorded, args=(theirs, recording, change))
+    worker.start()
+    outcome = Replay(ours, PATIENCE_S).run(recording)
+    worker.join(PATIENCE_S)
+    ours.close()
+    if is_changed:
+        assert outcome.first is not None
+        assert (outcome.different, outcome.first.call) == (1, looked.call)
+        assert outcome.first.name == "cuMemcpyDtoHAsync_v2"
+    else:
+        assert (outcome.different, outcome.first) == (0, None)
+
+
+def test_a_file_that_is_cut_ends_with_its_last_whole_entry(recorded, tmp_path):
+    data = recorded["small"].read_bytes()
+    cut = tmp_path / "cut.vgpurec"
+    cut.write_bytes(data[:-5])
+    assert len(read_recording(cut).entries) == len(read_recording(recorded["small"]).entries) - 1
+    cut.write_bytes(b"no recording")
+    with pytest.raises(RecordingError):
+        read_recording(cut)
+
+
+def test_a_recording_is_bounded(recorded):
+    assert recorded["large"].stat().st_size <= 1 << 20
+    assert not read_recording(recorded["large"]).is_whole
