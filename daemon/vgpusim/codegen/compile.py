@@ -28,7 +28,7 @@ from vgpusim.codegen import (  # noqa: F401  (each registers its emitters)
     emit_matrix,
     emit_mbarrier,
     emit_memory,
-    emit_mma,
+    emit_mma_forms,
     emit_multimem,
     emit_special,
     emit_tensor_map,

@@ -26,7 +26,7 @@ FORM = Form(16)  # sums at once: a 512-bit vector of f32
 SPAN = 50  # in single precision, factors are zero or of magnitude 2**-50 to 2**50
 SMALLEST = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14}  # exponents
 _BYTES = Form(4 * FORM.n)
-_ACCUMULATOR_SMALLEST = -126
+_ACCUMULATOR_SMALLEST = {"f16": -14, "f32": -126}
 _FAST_ACCUMULATOR = -76  # and accumulators at least of this exponent
 _FAST_LEAST = -101  # below the exponent of any product or accumulator in single precision
 _LEAST = -300  # the same in double precision
@@ -65,6 +65,7 @@ class Terms:
     factors: Factors
     powers: Factors  # powers of two of the factors' exponents
     accumulator: str
+    kind: str  # the accumulator's type
 
 
 # ---- usual operands
@@ -86,24 +87,29 @@ def greatest(e: Emitter, pairs: Factors) -> str:
 
 
 def single_sum(
-    e: Emitter, unit: Unit, factors: Factors, most: str, accumulator: str, flags: Flags
+    e: Emitter, unit: Unit, factors: Factors, most: str, accumulator: str, kind: str, flags: Flags
 ) -> tuple[str, str, Flags]:
-    """The sum of usual operands, i32; the value of its lowest bit, f32; new flags. `most`: greatest()."""
-    kind, word = FORM.of("float"), FORM.int(32)
+    """The sum of usual operands, i32; the value of its lowest bit, f32; new flags. `most`: greatest(); `kind`: the
+    accumulator's type."""
+    single, word = FORM.of("float"), FORM.int(32)
     size = e.v(f"and {word} {e.from_fp(FORM, accumulator, 'f32')}, {FORM.const(_MAGNITUDE, 32)}")
+    if kind == "f16":  # a subnormal has the exponent of the smallest normal number
+        zero = e.v(f"icmp eq {word} {size}, {FORM.const(0, 32)}")
+        smallest = FORM.const((_BIAS + _ACCUMULATOR_SMALLEST[kind]) << 23, 32)
+        size = e.v(f"select {FORM.int(1)} {zero}, {word} {size}, {word} {e.icall(FORM, 'umax', 32, size, smallest)}")
     # The accumulator comes last: it may be the previous sum, and work without it need not wait for that sum.
     exponent = e.v(f"and {word} {e.icall(FORM, 'umax', 32, most, size)}, {FORM.const(_INFINITY, 32)}")
     scale = e.v(f"sub {word} {FORM.const((2 * _BIAS + unit.fraction) << 23, 32)}, {exponent}")
-    scale = e.v(f"bitcast {word} {scale} to {kind}")
+    scale = e.v(f"bitcast {word} {scale} to {single}")
     worth = e.v(f"sub {word} {exponent}, {FORM.const(unit.fraction << 23, 32)}")
-    worth = e.v(f"bitcast {word} {worth} to {kind}")
+    worth = e.v(f"bitcast {word} {worth} to {single}")
 
     def aligned(value: str) -> str:
-        return e.v(f"fptosi {kind} {e.v(f'fmul {kind} {value}, {scale}')} to {word}")
+        return e.v(f"fptosi {single} {e.v(f'fmul {single} {value}, {scale}')} to {word}")
 
     total = ""
     for x, y in factors:
-        part = aligned(e.v(f"fmul {kind} {x}, {y}"))
+        part = aligned(e.v(f"fmul {single} {x}, {y}"))
         total = e.v(f"add {word} {total}, {part}") if total else part
     start = aligned(accumulator)
     result = e.v(f"add {word} {total}, {start}")
@@ -140,7 +146,7 @@ def single_bits(e: Emitter, unit: Unit, total: str, worth: str, kind: str) -> st
     single, double, word = FORM.of("float"), FORM.of("double"), FORM.int(32)
     if kind == "f16":
         wide = e.v(f"sitofp {word} {total} to {double}")
-        return double_to_half(e, FORM, e.v(f"fmul {double} {wide}, {widened(e, worth)}"))
+        return _half(e, e.v(f"fmul {double} {wide}, {widened(e, worth)}"))
     if unit.significant < 24:  # few enough terms and bits for an exact f32
         bits = e.from_fp(FORM, e.v(f"sitofp {word} {total} to {single}"), "f32")
         value = e.to_fp(FORM, e.v(f"and {word} {bits}, {FORM.const(-1 << (24 - unit.significant), 32)}"), "f32")
@@ -178,7 +184,7 @@ def _maximum(e: Emitter, a: str, b: str) -> str:
 def double_bits(e: Emitter, unit: Unit, terms: Terms, d_type: str) -> str:
     """Bits of the sum of any operands."""
     double, word = FORM.of("double"), FORM.int(64)
-    largest = power(e, terms.accumulator, _ACCUMULATOR_SMALLEST)
+    largest = power(e, terms.accumulator, _ACCUMULATOR_SMALLEST[terms.kind])
     largest = _maximum(e, largest, FORM.fconst(2.0**_LEAST, "double"))
     for x, y in terms.powers:
         largest = _maximum(e, e.v(f"fmul {double} {x}, {y}"), largest)
@@ -192,13 +198,20 @@ def double_bits(e: Emitter, unit: Unit, terms: Terms, d_type: str) -> str:
     worth = e.v(f"fmul {double} {largest}, {FORM.fconst(2.0**-unit.fraction, 'double')}")
     exact = e.v(f"fmul {double} {e.v(f'sitofp {word} {total} to {double}')}, {worth}")
     if d_type == "f16":
-        bits = double_to_half(e, FORM, exact)
+        bits = _half(e, exact)
     else:
         if unit.significant < 24:
             cut = e.v(f"and {word} {e.from_fp(FORM, exact, 'f64')}, {FORM.const(-1 << (53 - unit.significant), 64)}")
             exact = e.to_fp(FORM, cut, "f64")
         bits = _cut(e, exact)
     return _or_special(e, terms, bits, d_type)
+
+
+def _half(e: Emitter, exact: str) -> str:
+    """Bits of a double rounded to f16; a zero is positive."""
+    bits, word = double_to_half(e, FORM, exact), FORM.int(16)
+    zero = e.v(f"icmp eq {word} {bits}, {FORM.const(1 << 15, 16)}")
+    return e.v(f"select {FORM.int(1)} {zero}, {word} {FORM.const(0, 16)}, {word} {bits}")
 
 
 def _cut(e: Emitter, exact: str) -> str:

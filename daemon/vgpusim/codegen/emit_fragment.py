@@ -2,7 +2,8 @@
 
 Ready factors are f32. Of A they are as the lanes hold them: a vector has four k of eight rows. Of B they are turned:
 four columns, the odd or the even ones of a tile, are neighbours. Behind the factors come their exponents, four bytes to
-a lane, those of each step's k (Steps) by themselves, and whether all factors are usual (emit_aligned_sum).
+a lane, those of each step's k (Steps) by themselves, whether all factors are usual (emit_aligned_sum), and of a sparse
+A which elements there are.
 
 The difference of the bytes of a factor of A and one of B is the biased exponent of their product. If one is zero the
 difference is not positive."""
@@ -52,6 +53,7 @@ class Side:
     tiles: list[list[int]]
     ks: list[list[int]]  # what each of a tile's elements is, by lane of the group
     together: int  # elements of a lane that are added at once
+    masked: bool = False
 
     @property
     def slots(self) -> int:
@@ -83,11 +85,28 @@ class Side:
         return self.exponents_at + len(self.tiles) * self.groups * VECTOR_NBYTES
 
     @property
+    def masks_at(self) -> int:
+        """Of a word for each factor, -1 or, where there is no element, 0."""
+        return self.usual_at + VECTOR_NBYTES
+
+    @property
     def nbytes(self) -> int:
-        return self.usual_at + 64
+        return self.masks_at + (self.exponents_at if self.masked else 0)
 
 
-def side(is_a: bool, kind: str, factor: str, per_register: int, count: int, place: Place, steps: Steps) -> Side:
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """How the registers of a fragment are made from others: how many of these there are; their new values and, if some
+    elements may be absent, registers with all bits of those that are there."""
+
+    count: int
+    make: Callable[[Emitter, Sequence[str]], tuple[list[str], list[str]]]
+    masked: bool = False
+
+
+def side(
+    is_a: bool, kind: str, factor: str, per_register: int, count: int, place: Place, steps: Steps, masked: bool = False
+) -> Side:
     """Of a fragment of `count` elements a lane. `place`: row or column, and k, by group, lane of it and element."""
 
     def order(element: tuple[list[int], int]) -> tuple[bool, list[int]]:
@@ -104,22 +123,38 @@ def side(is_a: bool, kind: str, factor: str, per_register: int, count: int, plac
     assert all(order == orders[0] for order in orders)
     together = min(steps.count // GROUP, len(orders[0]))
     assert len(orders[0]) % together == 0
-    return Side(is_a, kind, factor, per_register, [[i for _, i in tile] for tile in found], orders[0], together)
+    return Side(is_a, kind, factor, per_register, [[i for _, i in tile] for tile in found], orders[0], together, masked)
 
 
-def prepare(e: Emitter, name: str, given: Side, split: Callable[[Emitter, str, str], list[str]]) -> str:
+def prepare(
+    e: Emitter, name: str, given: Side, split: Callable[[Emitter, str, str], list[str]], arrangement: Arrangement | None
+) -> str:
     """A function of %to, the ready fragment, and %from, the registers. `split` gives a register's elements as f32."""
     count = sum(len(tile) for tile in given.tiles) // given.per_register
     word = LANES.int(32)
     registers = [
         e.v(f"load {word}, ptr {e.v(f'getelementptr {word}, ptr %from, i32 {index}')}, align 64")
-        for index in range(count)
+        for index in range(arrangement.count if arrangement else count)
     ]
+    if arrangement:
+        registers, masks = arrangement.make(e, registers)
+        _put_masks(e, given, masks)
+    assert len(registers) == count
     usual = (_of_halves if given.kind in _HALVES else _of_floats)(e, given, registers, split)
     at = e.v(f"getelementptr i8, ptr %to, i64 {given.usual_at}")
     e.e(f"store i32 {e.v(f'zext i1 {usual} to i32')}, ptr {at}, align 64")
     e.e("ret void")
     return f'define internal void @"{name}"(ptr %to, ptr %from) noinline #0 {{\n' + "\n".join(e.lines) + "\n}\n"
+
+
+def _put_masks(e: Emitter, given: Side, masks: Sequence[str]) -> None:
+    word, nbits = LANES.int(32), 32 // given.per_register
+    for number, tile in enumerate(given.tiles if given.masked else ()):
+        for slot, element in enumerate(tile):
+            above = 32 - nbits * (1 + element % given.per_register)
+            top = e.v(f"shl {word} {masks[element // given.per_register]}, splat (i32 {above})")
+            mask = e.v(f"ashr {word} {top}, splat (i32 31)")
+            _put(e, "i32", mask, given.masks_at + (number * given.slots + slot) * VECTOR_NBYTES)
 
 
 def _put(e: Emitter, kind: str, value: str, offset: int) -> None:

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from vgpusim.codegen import emit_aligned_sum as aligned
 from vgpusim.codegen import emit_fragment as fragment
 from vgpusim.codegen.abi import WARP
+from vgpusim.codegen.emit_double_sum import call_for_nan, double_sum
 from vgpusim.codegen.emit_float import operand
 from vgpusim.codegen.emit_float8 import to_half
-from vgpusim.codegen.emit_fragment import Place, Side, Steps
+from vgpusim.codegen.emit_fragment import Arrangement, Place, Side, Steps
 from vgpusim.codegen.emit_memory import elements
 from vgpusim.codegen.emit_tensor_core import product
-from vgpusim.codegen.emitter import Emitter, emits
+from vgpusim.codegen.emitter import Emitter
 from vgpusim.codegen.lane_value import LANES
 from vgpusim.ptx import ir
 
@@ -52,10 +53,11 @@ class Kind:
     c: str
     finite: bool = False  # clamped
     operation: str = ""  # of single bits: xor or and
+    rounding: str = ""  # of f64: rz, rm or rp
     warpgroup: bool = False  # 8-bit floats are multiplied as such, with less precision
 
     def __str__(self) -> str:
-        words = (self.operation, "satfinite" if self.finite else "", "wgmma" if self.warpgroup else "")
+        words = (self.operation, self.rounding, "satfinite" if self.finite else "", "wgmma" if self.warpgroup else "")
         return ".".join((self.d, self.a, self.b, self.c, *filter(None, words)))
 
 
@@ -92,6 +94,7 @@ _RESULTS = {"f64": ("f64",), "f16": ("f16", "f32"), "e4m3": ("f16", "f32"), "e5m
             "bf16": ("f32",), "tf32": ("f32",)}  # fmt: skip
 INTEGERS = ("s8", "u8", "s4", "u4", "b1")
 _EIGHT_BITS = ("e4m3", "e5m2")
+_ROUNDINGS = ("rn", "rz", "rm", "rp")
 
 
 def shape_of(name: str, kind: str) -> Shape:
@@ -99,9 +102,8 @@ def shape_of(name: str, kind: str) -> Shape:
     return _SHAPES[name, kind]
 
 
-@emits("mma")
-def multiply_accumulate(e: Emitter, ins: ir.Instruction) -> None:
-    """mma.sync.aligned.shape.row.col{.satfinite}.d.a.b.c{.xor|.and.popc} D, A, B, C."""
+def dense(e: Emitter, ins: ir.Instruction) -> None:
+    """mma.sync.aligned.shape.row.col{.satfinite|.rnd}.d.a.b.c{.xor|.and.popc} D, A, B, C."""
     words = ins.modifiers
     if words[:2] != ("sync", "aligned") or words[3:5] != ("row", "col"):
         raise e.unsupported()
@@ -118,8 +120,9 @@ def multiply_accumulate(e: Emitter, ins: ir.Instruction) -> None:
 
 
 def kind_of(words: Sequence[str]) -> Kind | None:
-    """{.satfinite}.d.a.b.c{.satfinite}{.xor|.and.popc}; None if not supported."""
+    """{.satfinite|.rnd}.d.a.b.c{.satfinite}{.xor|.and.popc}; None if not supported."""
     rest = list(words)
+    rounding = rest.pop(0) if rest[0] in _ROUNDINGS else "rn"
     finite, operation = "satfinite" in rest, ""
     if finite:
         rest.remove("satfinite")
@@ -131,32 +134,38 @@ def kind_of(words: Sequence[str]) -> Kind | None:
     results = _RESULTS.get(a, ("s32",) if a in INTEGERS else ())
     if d != c or d not in results or b not in _TOGETHER.get(a, (a,)) or (operation in ("xor", "and")) != (a == "b1"):
         return None
-    return None if finite and (a == "b1" or a not in INTEGERS) else Kind(d, a, b, c, finite, operation)
+    if (finite and (a == "b1" or a not in INTEGERS)) or (rounding != "rn" and a != "f64"):
+        return None
+    return Kind(d, a, b, c, finite, operation, rounding.replace("rn", ""))
 
 
 def multiply(e: Emitter, ins: ir.Instruction, shape: Shape, kind: Kind, sources: Sequence[ir.Operand]) -> None:
     """D = A * B + C; `sources` are the registers of A, B and C; the caller has checked their number."""
     nbits = 64 if kind.a == "f64" else 32
-    word = LANES.int(nbits)
     out = e.stack("matrix.out", f"[8 x {LANES.int(64)}]")
     if kind.a in INTEGERS or kind.a == "f64":
-        scratch = _stored(e, sources, nbits)
+        scratch = stored(e, sources, nbits)
         e.e(f'call void @"{core(e, shape, kind, ins.opcode)}"(ptr {out}, ptr {scratch})')
     else:
         name, *sides = tensor_core(e, shape, kind, ins.opcode)
         a, b = shape.a // shape.per_register, shape.b // shape.per_register
         ready = [
-            _ready(e, helper, side, registers)
+            ready_fragment(e, helper, side, registers)
             for (helper, side), registers in zip(sides, (sources[:a], sources[a : a + b]), strict=True)
         ]
-        scratch = _stored(e, sources[a + b :], nbits)
+        scratch = stored(e, sources[a + b :], nbits)
         e.e(f'call void @"{name}"(ptr {out}, ptr {scratch}, ptr {ready[0]}, ptr {ready[1]})')
+    put_results(e, ins, out, nbits)
+
+
+def put_results(e: Emitter, ins: ir.Instruction, out: str, nbits: int) -> None:
+    word = LANES.int(nbits)
     for index, target in enumerate(elements(ins.operands[0])):
         at = e.v(f"getelementptr {word}, ptr {out}, i32 {index}")
         e.put(target, LANES, e.v(f"load {word}, ptr {at}, align 64"), nbits)
 
 
-def _stored(e: Emitter, sources: Sequence[ir.Operand], nbits: int) -> str:
+def stored(e: Emitter, sources: Sequence[ir.Operand], nbits: int) -> str:
     scratch = e.stack("matrix.in", f"[{_SCRATCH} x {LANES.int(64)}]")
     word = LANES.int(nbits)
     for index, value in enumerate(e.lanes(sources, nbits)):
@@ -164,7 +173,7 @@ def _stored(e: Emitter, sources: Sequence[ir.Operand], nbits: int) -> str:
     return scratch
 
 
-def _ready(e: Emitter, helper: str, side: Side, registers: Sequence[ir.Operand]) -> str:
+def ready_fragment(e: Emitter, helper: str, side: Side, registers: Sequence[ir.Operand]) -> str:
     """The ready fragment of these registers, of an earlier product of this block if they have not changed since."""
     key = (helper, *registers)
     if key not in e.ready:
@@ -174,13 +183,18 @@ def _ready(e: Emitter, helper: str, side: Side, registers: Sequence[ir.Operand])
             used = {slot for (name, *_), slot in e.ready.items() if name == helper}
         number = next(n for n in range(_READY) if f'%"{helper}.{n}"' not in used)
         slot = e.stack(f'"{helper}.{number}"', f"[{side.nbytes} x i8]")
-        e.e(f'call void @"{helper}"(ptr {slot}, ptr {_stored(e, registers, 32)})')
+        e.e(f'call void @"{helper}"(ptr {slot}, ptr {stored(e, registers, 32)})')
         e.ready[key] = slot
     return e.ready[key]
 
 
 def tensor_core(
-    e: Emitter, shape: Shape, kind: Kind, opcode: str = "mma"
+    e: Emitter,
+    shape: Shape,
+    kind: Kind,
+    opcode: str = "mma",
+    steps: Steps | None = None,
+    arranged: tuple[Arrangement | None, Arrangement | None] = (None, None),
 ) -> tuple[str, tuple[str, Side], tuple[str, Side]]:
     """The names of functions for a product of floats, of fragments that two further functions make ready.
 
@@ -189,45 +203,49 @@ def tensor_core(
     4 k at a time. (As an H200's answers say; tests/vgpusim/codegen/test_card_tensor.py compares.)"""
     eight_bits = kind.a in _EIGHT_BITS
     narrow, converted = eight_bits and kind.warpgroup, eight_bits and not kind.warpgroup
-    steps = Steps(shape.k // 2, by_halves=True) if converted else Steps(32 if narrow else 16)
-    if kind.a == "tf32" and opcode == "wmma":
-        steps = Steps(4)
+    if steps is None:
+        steps = Steps(shape.k // 2, by_halves=True) if converted else Steps(32 if narrow else 16)
+        if kind.a == "tf32" and opcode == "wmma":
+            steps = Steps(4)
     unit = aligned.NARROW if narrow else aligned.WIDE
 
     def by_column(g: int, t: int, i: int) -> tuple[int, int]:
         k, column = shape.b_place(g, t, i)
         return column, k
 
-    def side(letter: str, element: str, count: int, place: Place) -> tuple[str, Side]:
-        factor = "f16" if element in _EIGHT_BITS and not narrow else element
-        made = fragment.side(letter == "a", element, factor, shape.per_register, count, place, steps)
+    def side(letter: str, element: str, count: int, place: Place, arrangement: Arrangement | None) -> tuple[str, Side]:
+        factor = "f16" if converted else element
+        masked = arrangement is not None and arrangement.masked
+        made = fragment.side(letter == "a", element, factor, shape.per_register, count, place, steps, masked)
         helper = f"{opcode}.{letter}.{shape.m}.{shape.n}.{shape.k}.{element}.{factor}"
-        _define(e, helper, lambda inner, name: fragment.prepare(inner, name, made, split))
+        define(e, helper, lambda inner, name: fragment.prepare(inner, name, made, split, arrangement))
         return helper, made
 
-    a, b = side("a", kind.a, shape.a, shape.a_place), side("b", kind.b, shape.b, by_column)
+    a, b = side("a", kind.a, shape.a, shape.a_place, arranged[0]), side("b", kind.b, shape.b, by_column, arranged[1])
     name = f"{opcode}.{shape.m}.{shape.n}.{shape.k}.{kind}"
-    _define(e, name, lambda inner, name: product(inner, name, shape, kind, (a[1], b[1]), unit, converted))
+    define(e, name, lambda inner, name: product(inner, name, shape, kind, (a[1], b[1]), unit, converted))
     return name, a, b
 
 
-def _define(e: Emitter, name: str, function: Callable[[Emitter, str], str]) -> None:
+def define(e: Emitter, name: str, function: Callable[[Emitter, str], str]) -> None:
     if name not in e.helpers:
         inner = Emitter(e.state, e.flush_by_mxcsr)
         e.helper(name, function(inner, name))
         e.declarations |= inner.declarations
+        for other, text in inner.helpers.items():
+            e.helper(other, text)
 
 
 def core(e: Emitter, shape: Shape, kind: Kind, opcode: str = "mma") -> str:
     """The name of the function that reads the registers of A, B and C and writes those of D, in memory."""
     name = f"{opcode}.{shape.m}.{shape.n}.{shape.k}.{kind}"
-    _define(e, name, lambda inner, name: _function(inner, name, shape, kind))
+    define(e, name, lambda inner, name: _function(inner, name, shape, kind))
     return name
 
 
-def _function(e: Emitter, name: str, shape: Shape, kind: Kind) -> str:
+def _function(e: Emitter, name: str, shape: Shape, kind: Kind, nan: bool = False) -> str:
     """For each accumulator element of a lane: the sum over k of A[row, k] * B[k, column], fetched from the lanes that
-    hold them."""
+    hold them. `nan`: of f64, a NaN result is that of the operand that the hardware chooses."""
     word = LANES.int(64 if kind.a == "f64" else 32)
     registers = []
     a_count, b_count = shape.a // shape.per_register, shape.b // shape.per_register
@@ -241,13 +259,30 @@ def _function(e: Emitter, name: str, shape: Shape, kind: Kind) -> str:
     if kind.a in INTEGERS:
         _store(e, [_integer_sum(e, kind, start, pairs) for start, pairs in _pairs(e, shape, "i32", a, b, c)], kind)
     else:
-        _store(e, [_double_sum(e, start, pairs) for start, pairs in _pairs(e, shape, "double", a, b, c)], kind)
+        sums = _pairs(e, shape, "double", a, b, c)
+        results = [double_sum(e, kind.rounding, start, pairs, nan) for start, pairs in sums]
+        if not nan:
+            define(e, f"{name}.nan", lambda inner, other: _function(inner, other, shape, kind, nan=True))
+            call_for_nan(e, f"{name}.nan", results)
+        _store(e, results, kind)
     return f'define internal void @"{name}"(ptr %out, ptr %in) noinline #0 {{\n' + "\n".join(e.lines) + "\n}\n"
 
 
-def _shuffle(e: Emitter, kind: str, value: str, lanes: Sequence[int]) -> str:
+def shuffle(e: Emitter, kind: str, value: str, lanes: Sequence[int]) -> str:
     index = ", ".join(f"i32 {lane}" for lane in lanes)
     return e.v(f"shufflevector <{WARP} x {kind}> {value}, <{WARP} x {kind}> poison, <{WARP} x i32> <{index}>")
+
+
+def gathered(e: Emitter, kind: str, values: Sequence[str], sources: Sequence[tuple[int, int]]) -> str:
+    """Values of other lanes. `sources`: for each lane an element, and the lane that has it."""
+    result = ""
+    for number in sorted({element for element, _ in sources}):
+        moved = shuffle(e, kind, values[number], [lane for _, lane in sources])
+        if result:
+            chosen = "<" + ", ".join(f"i1 {int(element == number)}" for element, _ in sources) + ">"
+            moved = e.v(f"select {LANES.int(1)} {chosen}, <{WARP} x {kind}> {moved}, <{WARP} x {kind}> {result}")
+        result = moved
+    return result
 
 
 def _factors(
@@ -262,8 +297,8 @@ def _factors(
         b_at = [b_where[k, column] for _, column in targets]
         assert len({x for _, x in a_at}) == 1
         assert len({x for _, x in b_at}) == 1
-        x = _shuffle(e, element, a_values[a_at[0][1]], [lane for lane, _ in a_at])
-        y = _shuffle(e, element, b_values[b_at[0][1]], [lane for lane, _ in b_at])
+        x = shuffle(e, element, a_values[a_at[0][1]], [lane for lane, _ in a_at])
+        y = shuffle(e, element, b_values[b_at[0][1]], [lane for lane, _ in b_at])
         pairs.append((x, y))
     return pairs
 
@@ -285,12 +320,6 @@ def _integer_sum(e: Emitter, kind: Kind, start: str, pairs: Sequence[tuple[str, 
     return e.icall(LANES, "sadd.sat", 32, start, total) if kind.finite else e.v(f"add {_V} {start}, {total}")
 
 
-def _double_sum(e: Emitter, start: str, pairs: Sequence[tuple[str, str]]) -> str:
-    for x, y in pairs:
-        start = e.fcall(LANES, "fma", "double", x, y, start)
-    return start
-
-
 def _widened_half(e: Emitter, bits: str) -> str:
     return e.v(f"fpext {LANES.of('half')} {e.to_fp(LANES, bits, 'f16')} to {LANES.of('float')}")
 
@@ -301,13 +330,13 @@ def _widened_half(e: Emitter, bits: str) -> str:
 def _store(e: Emitter, results: Sequence[str], kind: Kind) -> None:
     if kind.d == "f64":
         results = [e.from_fp(LANES, value, "f64") for value in results]
-    _store_in_registers(e, results, kind)
+    store_in_registers(e, results, kind.d)
     e.e("ret void")
 
 
-def _store_in_registers(e: Emitter, results: Sequence[str], kind: Kind) -> None:
-    word = LANES.int(64 if kind.d == "f64" else 32)
-    if kind.d == "f16":
+def store_in_registers(e: Emitter, results: Sequence[str], d: str) -> None:
+    word = LANES.int(64 if d == "f64" else 32)
+    if d == "f16":
         words = [e.resize(LANES, half, 16, 32) for half in results]
         results = [
             e.v(f"or {_V} {low}, {e.v(f'shl {_V} {high}, splat (i32 16)')}")

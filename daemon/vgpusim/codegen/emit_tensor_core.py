@@ -182,6 +182,18 @@ class _Core:
         pairs = (zip(self._a(place.a, at, "float"), self._b(place.b, at, "float"), strict=True) for at in offsets)
         return [pair for four in pairs for pair in four]
 
+    def _present(
+        self, place: _Place, slots: Sequence[int], factors: Sequence[tuple[str, str]]
+    ) -> list[tuple[str, str]]:
+        """Factors, those of B zero where A has no element: there they may be infinities and NaNs."""
+        e, word, found = self.e, FORM.int(32), []
+        at = self.sides[0].masks_at
+        masks = [mask for slot in slots for mask in self._a(place.a, at + slot * VECTOR_NBYTES, "i32")]
+        for (x, y), mask in zip(factors, masks, strict=True):
+            kept = e.v(f"and {word} {e.from_fp(FORM, y, 'f32')}, {mask}")
+            found.append((x, e.to_fp(FORM, kept, "f32")))
+        return found
+
     def _exponents(self, place: _Place, step: int) -> list[tuple[str, str]]:
         a, b = (side.exponents_at for side in self.sides)
         count = self.sides[0].groups_of_step
@@ -195,8 +207,9 @@ class _Core:
         value = self._first(place)
         for number, slots in enumerate(self.steps):
             most = aligned.greatest(e, self._exponents(place, number))
-            value = as_float(e, bits, self.kind.d) if bits else value
-            total, worth, flags = aligned.single_sum(e, self.unit, self._factors(place, slots), most, value, flags)
+            value, kind = (as_float(e, bits, self.kind.d), self.kind.d) if bits else (value, self.kind.c)
+            factors = self._factors(place, slots)
+            total, worth, flags = aligned.single_sum(e, self.unit, factors, most, value, kind, flags)
             bits = aligned.single_bits(e, self.unit, total, worth, self.kind.d)
         self._store(bits, place)
         return flags
@@ -206,10 +219,14 @@ class _Core:
         value = self._first(place)
         least = [aligned.SMALLEST[side.factor] for side in self.sides]
         for slots in self.steps:
-            pairs = [(aligned.widened(e, x), aligned.widened(e, y)) for x, y in self._factors(place, slots)]
+            factors = self._factors(place, slots)
+            if self.sides[0].masked:
+                factors = self._present(place, slots, factors)
+            pairs = [(aligned.widened(e, x), aligned.widened(e, y)) for x, y in factors]
             powers = [(aligned.power(e, x, least[0]), aligned.power(e, y, least[1])) for x, y in pairs]
             value = aligned.widened(e, as_float(e, bits, self.kind.d) if bits else value)
-            bits = aligned.double_bits(e, self.unit, aligned.Terms(pairs, powers, value), self.kind.d)
+            kind = self.kind.d if bits else self.kind.c
+            bits = aligned.double_bits(e, self.unit, aligned.Terms(pairs, powers, value, kind), self.kind.d)
         self._store(bits, place)
         return flags
 

@@ -180,7 +180,7 @@ def decoded(kind: str) -> Floats:
 
 
 @np.errstate(invalid="ignore")  # signalling NaNs
-def _floats(register: Words, kind: str) -> list[Floats]:
+def floats(register: Words, kind: str) -> list[Floats]:
     if kind in ("f32", "tf32"):
         mask = np.uint32(0xFFFFE000 if kind == "tf32" else 0xFFFFFFFF)
         return [(register & mask).view(np.float32).astype(np.float64)]
@@ -203,7 +203,7 @@ def matrices(form: Mma, words: Words) -> tuple[Floats, Floats, Floats]:
         (shape.m, shape.n, form.a + form.b, form.c, form.d, shape.c_place),
     ):
         matrix = np.zeros((len(lanes), rows, columns))
-        elements = [v for r in range(first, first + count) for v in _floats(lanes[:, :, r].copy(), kind)]
+        elements = [v for r in range(first, first + count) for v in floats(lanes[:, :, r].copy(), kind)]
         for lane in range(32):
             for index, values in enumerate(elements):
                 matrix[(slice(None), *place(lane // 4, lane % 4, index))] = values[:, lane]
@@ -238,37 +238,41 @@ def reference(form: Mma, words: Words) -> Words:
     C is added to the rounded sum, by itself."""
     a, b, c = matrices(form, words)
     if form.kind not in _EIGHT_BITS:
-        return to_words(form, _rounded(form, _aligned(form, a, b, c)))
+        return to_words(form, rounded(form, aligned(form, *_factors(a, b), c)))
     total, upper = np.zeros_like(c), np.arange(a.shape[-1]) % 4 >= 2
     for half in (~upper, upper):
-        total = _rounded(form, _aligned(form, a[..., half], b[..., half], total))
+        total = rounded(form, aligned(form, *_factors(a[..., half], b[..., half]), total))
     with np.errstate(all="ignore"):
         return to_words(form, (total + c).astype(np.float16 if form.d == "f16" else np.float32).astype(np.float64))
 
 
-def _aligned(form: Mma, a: Floats, b: Floats, c: Floats) -> Floats:
-    """The sum over all of k at once of terms that are cut to a common unit; or an infinity or NaN."""
+def _factors(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Of each row and column, along k."""
+    shape = (*a.shape[:2], b.shape[1], a.shape[2])
+    return np.broadcast_to(a[:, :, None, :], shape), np.broadcast_to(b[:, None, :, :], shape)
+
+
+def aligned(form: Mma, a: Floats, b: Floats, c: Floats) -> Floats:
+    """The sum of all products and C at once, terms cut to a common unit; or an infinity or NaN."""
     smallest = _SMALLEST.get(form.kind, _SMALLEST["f16"])
-    factors = a[:, :, None, :], b[:, None, :, :]
     with np.errstate(all="ignore"):
-        products = factors[0] * factors[1]
+        products = a * b
         special = products.sum(-1) + c
-        exponents = _exponent(factors[0], smallest) + _exponent(factors[1], smallest)
-        largest = np.maximum(np.maximum(exponents.max(-1), _exponent(c, -126)), _NONE)
-        unit = 2.0 ** (largest - _FRACTION_BITS).astype(np.float64)
-        total = (np.trunc(products / unit[..., None]).sum(-1) + np.trunc(c / unit)) * unit + 0.0  # no zero is negative
+        exponents = _exponent(a, smallest) + _exponent(b, smallest)
+        largest = np.maximum(exponents.max(-1), _exponent(c, -14 if form.d == "f16" else -126))
+        unit = 2.0 ** (np.maximum(largest, _NONE) - _FRACTION_BITS).astype(np.float64)
+        total = (np.trunc(products / unit[..., None]).sum(-1) + np.trunc(c / unit)) * unit
         return np.where(np.isfinite(special), total, special)
 
 
-def _rounded(form: Mma, total: Floats) -> Floats:
-    """To nearest f16; or cut to f32, to an infinity beyond the greatest f32 and to positive zero below the least."""
+def rounded(form: Mma, total: Floats) -> Floats:
+    """To nearest f16; or cut to f32, to an infinity beyond the greatest f32. A zero is positive."""
     with np.errstate(all="ignore"):
-        if form.d == "f16":
-            return total.astype(np.float16).astype(np.float64)
         size = np.abs(total)
         unit = 2.0 ** (np.maximum(np.frexp(np.where(np.isfinite(size), size, 1.0))[1], -125) - 24)
         cut = np.where(size < 2.0**128, np.floor(size / unit) * unit, np.where(np.isnan(size), np.nan, np.inf))
-        return np.where(cut == 0, 0.0, np.copysign(cut, total))
+        result = total.astype(np.float16) if form.d == "f16" else np.copysign(cut, total)
+        return np.where(result == 0, 0.0, result.astype(np.float64))
 
 
 def in_order(form: Mma, words: Words) -> Words:

@@ -1,5 +1,6 @@
-"""Products of matrices give the bits that an H200 gives (data/tensor-h200.tsv, recorded on 2026-11-29 by
-tests/gpu/oracle.py): of usual numbers, and of any bits, infinities and NaNs among them."""
+"""Products of matrices give the bits that an H200 gives (data/tensor-h200.tsv and sparse-h200.tsv, recorded on
+2026-11-29 and -30 by tests/gpu/oracle.py): of usual numbers, of any bits, and at the edges of their types. So do the
+references in numpy."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.vgpusim.codegen import edge_inputs, tensor_core, warp_forms, warpgroup_forms
+from tests.vgpusim.codegen import edge_inputs, sparse_forms, sparse_reference, tensor_core, warp_forms, warpgroup_forms
 from tests.vgpusim.codegen.card_forms import digest
 from tests.vgpusim.codegen.tensor_core import Mma
 from tests.vgpusim.codegen.warp_forms import WarpForm, Words
@@ -24,17 +25,20 @@ def name_of(form: WarpForm) -> str:
     return re.sub(r"[{]?%\w+(, %\w+)*[}]?,? ?", "", found[0].split("; ")[0]).strip()
 
 
-def _recorded() -> dict[tuple[str, str], str]:
-    path = Path(__file__).with_name("data") / "tensor-h200.tsv"
-    lines = [line.split("\t") for line in path.read_text().splitlines() if not line.startswith("#")]
-    return {(name, inputs): digest for name, inputs, digest in lines}
+def _recorded(file: str) -> dict[str, dict[str, str]]:
+    """Digests by instruction and inputs."""
+    path = Path(__file__).with_name("data") / file
+    rows = [line.split("\t") for line in path.read_text().splitlines() if not line.startswith("#")]
+    return {name: dict(part.split(":") for part in parts) for name, *parts in rows}
 
 
-RECORDED = _recorded()
-_WARP = {name_of(form): form for form in warp_forms.forms() if "mma." in form.text}
+RECORDED, SPARSE = _recorded("tensor-h200.tsv"), _recorded("sparse-h200.tsv")
+_WARP = {name_of(form): form for form in warp_forms.forms() if "mma." in form.text and "mma.sp" not in form.text}
 _GROUPS = {name_of(form): form for form in warpgroup_forms.forms()}
-_NAMES = sorted({name for name, _ in RECORDED} & set(_WARP))
-_INTEGERS = [name for name in _NAMES if ".s32" in name]  # exact: test_mma_integer.py has their reference
+_SPARSE = {name_of(form): form for form in sparse_forms.forms()}
+_INTEGERS = [name for name in _WARP if ".s32" in name]  # exact: test_mma_integer.py has their reference
+# One selector of each; forms without `ordered_metadata` do not differ.
+_SOME_SPARSE = {name[:-1]: name for name in SPARSE if "ordered" in name and not re.search(r"\.u[48]|e5m2\.e", name)}
 
 
 def _dense(form: WarpForm) -> Mma | None:
@@ -51,37 +55,40 @@ def _padded(words: Words) -> Words:
     return np.pad(words, ((0, 0), (0, tensor_core.WORDS - words.shape[1])))
 
 
+def _inputs(form: WarpForm, inputs: str) -> Words:
+    if inputs in edge_inputs.CLASSES:
+        return edge_inputs.inputs(form, inputs)
+    if form in warpgroup_forms.forms():
+        return warpgroup_forms.inputs(form, inputs == "special")
+    return warp_forms.inputs(form, inputs == "special")
+
+
 def test_every_form_is_recorded() -> None:
-    assert {name for name, _ in RECORDED} <= {*_WARP, *_GROUPS}
-    assert len(RECORDED) == 2 * len({name for name, _ in RECORDED})
+    assert set(RECORDED) == {*_WARP, *_GROUPS}
+    assert {name for name in _SPARSE if "f16.e" not in name} == set(SPARSE)  # no sm_90 has 8-bit floats with f16 sums
 
 
-@pytest.mark.parametrize("name", [*(name for name in _NAMES if name not in _INTEGERS), *_INTEGERS[::6]])
+@pytest.mark.parametrize("name", [*(name for name in _WARP if name not in _INTEGERS), *_INTEGERS[::6]])
 def test_warps(name: str) -> None:
-    form, wrong = _WARP[name], []
-    for special in (False, True):
-        words, inputs = warp_forms.inputs(form, special), "special" if special else "usual"
-        if digest(warp_forms.simulate(form, words)) != RECORDED[name, inputs]:
-            wrong.append(inputs)
-        if (mma := _dense(form)) and digest(tensor_core.reference(mma, _padded(words))) != RECORDED[name, inputs]:
-            wrong.append(f"reference, {inputs}")
-    assert wrong == []
+    form = _WARP[name]
+    results = {inputs: digest(warp_forms.simulate(form, _inputs(form, inputs))) for inputs in RECORDED[name]}
+    assert results == RECORDED[name]
+    if mma := _dense(form):
+        results = {i: digest(tensor_core.reference(mma, _padded(_inputs(form, i)))) for i in RECORDED[name]}
+        assert results == RECORDED[name], "reference"
 
 
 @pytest.mark.parametrize("name", sorted(_GROUPS))
 def test_warpgroups(name: str) -> None:
     form = _GROUPS[name]
-    for special in (False, True):
-        result = warpgroup_forms.simulate(form, warpgroup_forms.inputs(form, special))
-        assert digest(result) == RECORDED[name, "special" if special else "usual"]
+    results = {inputs: digest(warpgroup_forms.simulate(form, _inputs(form, inputs))) for inputs in RECORDED[name]}
+    assert results == RECORDED[name]
 
 
-@pytest.mark.parametrize("name", [name for name, form in _WARP.items() if _dense(form)])
-def test_edges(name: str) -> None:
-    """Sums near the greatest and the least of a type, and of terms that cancel, are those of the reference."""
-    form = _WARP[name]
-    mma = _dense(form)
-    assert mma
-    for inputs in edge_inputs.CLASSES:
-        words = edge_inputs.inputs(form, inputs)
-        assert np.array_equal(warp_forms.simulate(form, words), tensor_core.reference(mma, _padded(words))), inputs
+@pytest.mark.parametrize("name", _SOME_SPARSE.values())
+def test_sparse(name: str) -> None:
+    form = _SPARSE[name]
+    words = {inputs: sparse_forms.inputs(form, inputs) for inputs in SPARSE[name]}
+    assert {inputs: digest(warp_forms.simulate(form, given)) for inputs, given in words.items()} == SPARSE[name]
+    results = {inputs: digest(sparse_reference.reference(form, given)) for inputs, given in words.items()}
+    assert results == SPARSE[name], "reference"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from vgpusim.codegen.compile import UnsupportedInstruction
+from vgpusim.codegen.compile import PtxError
 
 from tests.vgpusim.codegen.harness import HEADER, run
 
@@ -123,14 +123,23 @@ ret; }}"""
     assert np.array_equal(got, a @ b + c)
 
 
-def test_other_shapes_are_refused() -> None:
-    text = (
-        HEADER
-        + """.visible .entry k() { .reg .b32 %r<20>;
-mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%r0,%r1,%r2,%r3}, {%r4,%r5}, {%r6,%r7}, {%r8,%r9,%r10,%r11}; ret; }"""
-    )
-    with pytest.raises(UnsupportedInstruction, match=r"k: line \d+: unsupported instruction `mma"):
-        run(text, "k", 1, 32, [])
+@pytest.mark.parametrize(
+    ("form", "result"),
+    [
+        ("m8n8k16.row.col.f32.f16.f16.f32 {%r0}, {%r1}, {%r2}, {%r3}", 801),
+        ("m8n8k4.row.col.f32.bf16.bf16.f32 {%r0}, {%r1}, {%r2}, {%r3}", 801),
+        ("m8n8k4.row.col.f32.f16.f16.f32 {%r0, %r1}, {%r1, %r2}, {%r2, %r3}, {%r3, %r4}", 218),
+        ("m16n8k16.row.col.rz.f32.f16.f16.f32 {%r0}, {%r1}, {%r2}, {%r3}", 801),
+        ("sp m16n8k64.row.col.f16.e4m3.e4m3.f16 {%r0}, {%r1}, {%r2}, {%r3}, %r4, 0", 801),
+        ("sp m16n8k16.row.col.f32.f16.f16.f32 {%r0}, {%r1}, {%r2}, {%r3}, %r4, 4", 218),
+        ("sp m16n8k16.row.col.f32.f16.f16.f32 {%r0}, {%r1}, {%r2}, {%r3}, %r4, 3", 218),
+    ],
+)
+def test_other_forms_are_refused(form: str, result: int) -> None:
+    name = f"mma.sp.sync.aligned.{form[3:]}" if form.startswith("sp ") else f"mma.sync.aligned.{form}"
+    with pytest.raises(PtxError, match=r"k.*line \d+.*mma") as caught:
+        run(f"{HEADER}.visible .entry k() {{ .reg .b32 %r<9>; {name}; ret; }}", "k", 1, 32, [])
+    assert caught.value.result == result
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
