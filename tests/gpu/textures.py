@@ -139,10 +139,21 @@ def level_size(texture: Texture, level: int) -> tuple[int, int, int]:
             depth if layered or not depth else max(1, depth >> level))  # fmt: skip
 
 
-def create(driver: Callable[..., None], texture: Texture) -> tuple[int, list[tuple[str, ctypes.c_void_p]]]:
-    """The texture object, and calls that destroy what it reads."""
+def create(
+    driver: Callable[..., None],
+    texture: Texture,
+    images: list[Words] | None = None,
+    border: tuple[float, ...] = (0.25, -0.5, 0.75, 2.0),
+) -> tuple[int, list[tuple[str, ctypes.c_void_p]]]:
+    """The texture object, and calls that destroy what it reads.
+
+    Args:
+        images: Of each level, [depth, height, width, channel]; else those of the question."""
+    images = images or [texels(texture, level) for level in range(texture.levels)]
+    size = (images[0].shape[2], *(0 if not known else n for known, n in
+                                  zip(_SIZES[texture.dimension][1:], images[0].shape[1::-1], strict=True)))  # fmt: skip
     number = _FORMATS[texture.format][0]
-    described = struct.pack("<QQQiII", *_SIZES[texture.dimension], number, texture.channels,
+    described = struct.pack("<QQQiII", *size, number, texture.channels,
                             _FLAGS.get(texture.dimension, 0)) + bytes(4)  # fmt: skip
     made = ctypes.c_void_p()
     if texture.levels > 1:
@@ -156,7 +167,7 @@ def create(driver: Callable[..., None], texture: Texture) -> tuple[int, list[tup
         if texture.levels > 1:
             array = ctypes.c_void_p()
             driver("cuMipmappedArrayGetLevel", ctypes.byref(array), made, level)
-        image = np.ascontiguousarray(texels(texture, level))
+        image = np.ascontiguousarray(images[level])
         depth, height, width, _ = image.shape
         row = width * image.itemsize * texture.channels
         source = struct.pack("<QQQQi4xQQQQQQ", 0, 0, 0, 0, 1, image.ctypes.data, 0, 0, 0, row, height)
@@ -165,7 +176,7 @@ def create(driver: Callable[..., None], texture: Texture) -> tuple[int, list[tup
     resource = struct.pack("<i4xQ", kind, made.value or 0).ljust(144, b"\0")
     settings = struct.pack("<iiiiII", *[texture.address] * 3, texture.filter, texture.flags, 0)
     settings += struct.pack("<ifff", texture.level_filter, texture.bias, *texture.clamps)
-    settings += struct.pack("<ffff", 0.25, -0.5, 0.75, 2.0) + bytes(48)
+    settings += struct.pack("<ffff", *border) + bytes(48)
     handle = ctypes.c_uint64()
     driver("cuTexObjectCreate", ctypes.byref(handle), resource, settings, None)
     return handle.value, gone

@@ -41,7 +41,7 @@ struct vgx_sim_texture {
   uint32_t channels, element_nbytes;
   bool layered, cubemap, linear; /* linear: memory of one dimension, for fetches alone */
   int32_t address_mode[3], filter, mipmap_filter;
-  bool as_integer, normalized, srgb;
+  bool as_integer, normalized, srgb, anisotropic;
   float border[4], bias, least, most; /* of the level of detail */
   uint32_t level_count;
   struct vgx_sim_level levels[VGX_SIM_LEVELS_MAX];

@@ -47,27 +47,22 @@ bool vgx_sim_filter_is_float(const struct vgx_sim_texture *t) {
   return t->format == CU_AD_FORMAT_HALF || t->format == CU_AD_FORMAT_FLOAT;
 }
 
-/* A normalised integer as a 16-bit one. */
-static int widened(int32_t format, int value) {
-  switch (format) {
-  case CU_AD_FORMAT_UNSIGNED_INT8:
-    return value * 257;
-  case CU_AD_FORMAT_SIGNED_INT8:
-    value = value < -INT8_MAX ? -INT8_MAX : value;
-    return value * 258 + (value >= 64) - (value <= -64);
-  case CU_AD_FORMAT_SIGNED_INT16:
-    return value < -INT16_MAX ? -INT16_MAX : value;
-  default:
-    return value;
-  }
-}
-
 static float sum_of_integers(const struct vgx_sim_corners *corners, const struct vgx_sim_texture *t, uint32_t c) {
-  int sum = HALF;
+  int64_t sum = 0;
   for (uint32_t i = 0; i < corners->count; i++)
-    sum += corners->weight[i] * widened(t->format, (int)corners->texel[i].bits[c]);
-  bool is_signed = t->format == CU_AD_FORMAT_SIGNED_INT8 || t->format == CU_AD_FORMAT_SIGNED_INT16;
-  return (float)(sum >> 8) / (is_signed ? 32767 : 65535);
+    sum += (int64_t)corners->weight[i] * (int32_t)corners->texel[i].bits[c];
+  switch (t->format) {
+  case CU_AD_FORMAT_UNSIGNED_INT8:
+    return (float)((sum * 257 + HALF) >> 8) / UINT16_MAX;
+  case CU_AD_FORMAT_UNSIGNED_INT16:
+    return (float)((sum + HALF) >> 8) / UINT16_MAX;
+  case CU_AD_FORMAT_SIGNED_INT8: /* times 32767 / 127, as an H200 multiplies */
+    sum += (sum + 64 + 16 * (sum >> 12)) >> 7;
+    break;
+  default:
+    sum = (sum + HALF) >> 8;
+  }
+  return (float)(sum < -INT16_MAX ? -INT16_MAX : sum) / INT16_MAX;
 }
 
 enum { FRACTION = 23, INFINITE = 255, GUARD = 4 };
@@ -81,68 +76,92 @@ static double power(int exponent) {
   return value;
 }
 
+struct precision {
+  int nbits, least;      /* of a number's fraction and the 1 before it; the exponent of the last bit of the smallest */
+  bool subnormal;        /* whether subnormal numbers are more than 0 */
+  uint32_t not_a_number; /* the bits of every NaN */
+};
+static const struct precision half = {11, -24, true, 0x7fffe000}, single = {24, -149, false, 0x7fffffff};
+
 /* The corners from `i` to `end`, aligned to the greatest exponent, `most`: what lies more than GUARD bits below its
- * last place is cut off. `nbits`: of a number's fraction and the 1 before it. */
+ * last place is cut off. */
 static double sum_of_pass(const struct vgx_sim_corners *corners, uint32_t c, uint32_t i, uint32_t end, uint32_t most,
-                          int nbits) {
+                          const struct precision *p) {
   int64_t sum = 0;
-  int cut = FRACTION + 1 - nbits - GUARD; /* bits at the end of a 24-bit number that do not take part */
+  int cut = FRACTION + 1 - p->nbits - GUARD; /* bits at the end of a 24-bit number that do not take part */
   for (; i < end; i++) {
     uint32_t bits = corners->texel[i].bits[c], exponent = exponent_of(bits);
     int64_t value = bits & ((1u << FRACTION) - 1);
-    if (exponent)
-      value |= 1 << FRACTION;
-    else
-      exponent = 1;
+    if (!exponent) /* 0; a subnormal half is a usual float */
+      continue;
     uint32_t shift = most - exponent < 32 ? most - exponent : 32;
-    value = value << GUARD >> ((uint32_t)(cut + GUARD) + shift);
+    value = (value | 1 << FRACTION) << GUARD >> ((uint32_t)(cut + GUARD) + shift);
     sum += (bits >> 31 ? -value : value) * corners->weight[i];
   }
   return (double)sum * power((int)most - 127 - FRACTION + cut - 8);
 }
 
-/* Round to a number of `nbits`, of at least 2^least; of two equally near ones the one of the greater magnitude. */
-static float rounded(double sum, int nbits, int least) {
+/* Round to nearest; of two equally near ones to the one of the greater magnitude. */
+static float rounded(double sum, const struct precision *p) {
   uint64_t bits;
-  if (fabs(sum) < power(least + nbits - 1))
-    return (float)(round(sum * power(-least)) * power(least));
+  if (fabs(sum) < power(p->least + p->nbits - 1)) {
+    double whole = round(sum * power(-p->least)) * power(p->least);
+    return (float)(p->subnormal || fabs(whole) >= power(p->least + p->nbits - 1) ? whole : copysign(0, sum));
+  }
   memcpy(&bits, &sum, sizeof bits);
-  bits += 1ull << (52 - nbits);
-  bits &= ~((2ull << (52 - nbits)) - 1);
+  bits += 1ull << (52 - p->nbits);
+  bits &= ~((2ull << (52 - p->nbits)) - 1);
   memcpy(&sum, &bits, sizeof bits);
   return (float)sum;
 }
 
-/* With infinities and NaNs among them, the sum is what it is in float. */
-static float sum_of_specials(const struct vgx_sim_corners *corners, uint32_t c) {
+/* With infinities and NaNs among them: one infinity, or the NaN. */
+static float sum_of_specials(const struct vgx_sim_corners *corners, uint32_t c, const struct precision *p) {
   float sum = 0;
   for (uint32_t i = 0; i < corners->count; i++)
-    sum += (float)corners->weight[i] / WHOLE * vgx_sim_as_float(corners->texel[i].bits[c]);
-  return sum;
+    if (exponent_of(corners->texel[i].bits[c]) == INFINITE)
+      sum += vgx_sim_as_float(corners->texel[i].bits[c]);
+  return sum == sum ? sum : vgx_sim_as_float(p->not_a_number);
 }
 
-static float sum_of_floats(const struct vgx_sim_corners *corners, uint32_t c, int nbits, int least) {
+static float sum_of_floats(const struct vgx_sim_corners *corners, uint32_t c, const struct precision *p) {
   double sum = 0;
+  uint32_t signs = 1u << 31;
   for (uint32_t begin = 0, end; begin < corners->count; begin = end) {
     uint32_t most = 1;
     for (end = begin; end < corners->count && corners->pass[end] == corners->pass[begin]; end++) {
       uint32_t exponent = exponent_of(corners->texel[end].bits[c]);
       most = exponent > most ? exponent : most;
+      signs &= corners->texel[end].bits[c];
     }
     if (most == INFINITE)
-      return sum_of_specials(corners, c);
-    sum += sum_of_pass(corners, c, begin, end, most, nbits);
+      return sum_of_specials(corners, c, p);
+    sum += sum_of_pass(corners, c, begin, end, most, p);
   }
-  return rounded(sum, nbits, least);
+  return sum == 0 ? vgx_sim_as_float(signs) : rounded(sum, p);
+}
+
+/* Of integers that are read as such: 32-bit ones are rounded down, others to the nearest. */
+static uint32_t sum_as_integer(const struct vgx_sim_corners *corners, const struct vgx_sim_texture *t, uint32_t c) {
+  bool is_signed = t->format >= CU_AD_FORMAT_SIGNED_INT8;
+  bool wide = t->format == CU_AD_FORMAT_UNSIGNED_INT32 || t->format == CU_AD_FORMAT_SIGNED_INT32;
+  int64_t sum = wide ? 0 : HALF;
+  for (uint32_t i = 0; i < corners->count; i++) {
+    uint32_t bits = corners->texel[i].bits[c];
+    sum += corners->weight[i] * (is_signed ? (int64_t)(int32_t)bits : (int64_t)bits);
+  }
+  return (uint32_t)(sum >> 8);
 }
 
 struct vgx_sim_texel vgx_sim_filter_sum(const struct vgx_sim_corners *corners, const struct vgx_sim_texture *t) {
   struct vgx_sim_texel sum = {{0}};
   for (uint32_t c = 0; c < t->channels; c++)
-    if (t->format == CU_AD_FORMAT_FLOAT)
-      sum.bits[c] = vgx_sim_as_bits(sum_of_floats(corners, c, 24, -149));
-    else if (t->format == CU_AD_FORMAT_HALF)
-      sum.bits[c] = vgx_sim_as_bits(sum_of_floats(corners, c, 11, -24));
+    if (t->as_integer)
+      sum.bits[c] = sum_as_integer(corners, t, c);
+    else if (t->format == CU_AD_FORMAT_FLOAT)
+      sum.bits[c] = vgx_sim_as_bits(sum_of_floats(corners, c, &single));
+    else if (t->format == CU_AD_FORMAT_HALF || vgx_sim_texel_is_srgb(t, c))
+      sum.bits[c] = vgx_sim_as_bits(sum_of_floats(corners, c, &half));
     else
       sum.bits[c] = vgx_sim_as_bits(sum_of_integers(corners, t, c));
   return sum;

@@ -7,7 +7,9 @@
 #include <math.h>
 
 #include "vgx_sim_abi.h"
+#include "vgx_sim_detail.h"
 #include "vgx_sim_filter.h"
+#include "vgx_sim_plane.h"
 #include "vgx_sim_tensor.h"
 #include "vgx_sim_texture.h"
 
@@ -36,25 +38,30 @@ static struct form unpack(uint64_t bits) {
                        .nbytes = bits >> 20 & 15};
 }
 
-enum { PLACE_NBITS = 8, COORDINATE_NBITS = 21, LEVEL_NBITS = 8 };
+enum { PLACE_NBITS = 8, COORDINATE_NBITS = 22, LEVEL_NBITS = 8 };
 
-/* x * scale, rounded down; what is far beyond every texture stays there. NaN counts as 0. */
+/* x * scale, rounded down; what is far beyond every texture stays there. NaN and subnormal numbers count as 0. */
 static int64_t fixed(double x, double scale) {
-  x = x > -0x1p24 ? x : x == x ? -0x1p24 : 0;
+  x = fabs(x) >= 0x1p-126 ? x : 0;
+  x = x > -0x1p24 ? x : -0x1p24;
   x = (x < 0x1p24 ? x : 0x1p24) * scale;
   int64_t whole = (int64_t)x;
   return whole - ((double)whole > x);
 }
 
-/* Where a coordinate is on an axis, in 2^-21 texels. A card cuts normalised ones to 21 bits before the product. */
-static int64_t position(const struct vgx_sim_texture *t, float x, uint32_t extent) {
-  return fixed((double)x, 1 << COORDINATE_NBITS) * (t->normalized || t->cubemap ? extent : 1);
+/* Where a coordinate is on an axis, in 2^-22 texels. A card cuts normalised ones to 21 bits before the product; to 22,
+ * where it filters 32,768 texels (with 64 and fewer it does not, between them it was not asked). */
+static int64_t position(const struct vgx_sim_texture *t, float x, uint32_t extent, bool linear) {
+  enum { LARGE = 1 << 14 };
+  bool normalized = t->normalized || t->cubemap, fine = linear && extent > LARGE;
+  int nbits = !normalized || fine ? COORDINATE_NBITS : COORDINATE_NBITS - 1;
+  return fixed((double)x, 1 << nbits) * (normalized ? (int64_t)extent << (COORDINATE_NBITS - nbits) : 1);
 }
 
 /* The distance from the first texel's middle in 256ths of a texel, rounded to nearest. */
 static int64_t place(const struct vgx_sim_texture *t, float x, uint32_t extent) {
   enum { CUT = COORDINATE_NBITS - PLACE_NBITS };
-  return (position(t, x, extent) - (1 << (COORDINATE_NBITS - 1)) + (1 << (CUT - 1))) >> CUT;
+  return (position(t, x, extent, true) - (1 << (COORDINATE_NBITS - 1)) + (1 << (CUT - 1))) >> CUT;
 }
 
 /* Add the texels about coordinates, as the kernel gave them, to those that are summed. */
@@ -80,7 +87,7 @@ static void sample_level(struct vgx_sim_corners *corners, const struct vgx_sim_t
     return;
   }
   for (int a = 0; a < axes; a++)
-    at[a] = vgx_sim_texel_index(t, a, position(t, x[a], extent[a]) >> COORDINATE_NBITS, extent[a]);
+    at[a] = vgx_sim_texel_index(t, a, position(t, x[a], extent[a], false) >> COORDINATE_NBITS, extent[a]);
   corners->weight[corners->count] = weight;
   corners->pass[corners->count] = pass;
   corners->texel[corners->count++] = vgx_sim_texel_read(t, l, at[0], at[1], at[2], corners->raw);
@@ -167,20 +174,14 @@ static struct vgx_sim_texel fetch(const struct vgx_sim_texture *t, const int64_t
   return vgx_sim_texel_read(t, l, at[0], at[1], at[2], false);
 }
 
-static float detail_of(const struct vgx_sim_texture *t, const uint64_t *in, uint32_t lane, int axes) {
+static int64_t detail_of(const struct vgx_sim_texture *t, const uint64_t *in, uint32_t lane, int axes) {
   const struct vgx_sim_level *l = &t->levels[0];
-  const uint32_t extent[3] = {l->width, l->height, l->depth};
-  float longest = 0;
-  for (int d = 0; d < 2; d++) {
-    float square = 0;
-    for (int a = 0; a < axes; a++) {
-      float step = vgx_sim_as_float((uint32_t)in[(ROW_EXTRA + d * axes + a) * 32 + (int)lane]);
-      step *= t->normalized ? (float)extent[a] : 1;
-      square += step * step;
-    }
-    longest = fmaxf(longest, sqrtf(square));
-  }
-  return log2f(longest);
+  const uint32_t extent[3] = {l->width, l->height, l->depth}, one[3] = {1, 1, 1};
+  float gradient[2][3] = {{0}, {0}};
+  for (int d = 0; d < 2; d++)
+    for (int a = 0; a < axes; a++)
+      gradient[d][a] = vgx_sim_as_float((uint32_t)in[(ROW_EXTRA + d * axes + a) * 32 + (int)lane]);
+  return vgx_sim_detail_level(gradient, t->normalized ? extent : one, axes);
 }
 
 static void gather(const struct vgx_sim_texture *t, const float *x, int64_t layer, uint32_t component, uint64_t *out) {
@@ -232,8 +233,10 @@ static const char *sample_lane(const struct vgx_sim_texture *t, const struct for
       gather(t, x, layer, f->component, out + lane);
       return NULL;
     }
+    if (f->operation == GRADIENT && t->anisotropic && t->filter == 1)
+      return "gradients with anisotropic filters are not supported";
     int64_t detail = f->operation == LEVEL      ? level_of(vgx_sim_as_float((uint32_t)in[ROW_EXTRA * 32 + lane]))
-                     : f->operation == GRADIENT ? fixed(detail_of(t, in, lane, axes), 1 << LEVEL_NBITS)
+                     : f->operation == GRADIENT ? detail_of(t, in, lane, axes)
                                                 : 0;
     v = sample(t, x, axes, layer, detail);
   }
@@ -282,12 +285,31 @@ static const char *access_lane(const struct vgx_sim_texture *t, const struct for
   return NULL;
 }
 
+/* The texture of all lanes; NULL: they have several, or one has none. */
+static const struct vgx_sim_texture *texture_of_all(CUcontext ctx, uint32_t mask, const uint64_t *in) {
+  if (!mask)
+    return NULL;
+  uint64_t handle = in[__builtin_ctz(mask)], other = 0;
+  for (uint32_t lane = 0; lane < 32; lane++)
+    other |= mask >> lane & 1 ? in[lane] ^ handle : 0;
+  const struct vgx_sim_texture *t = other ? NULL : vgx_sim_texture_of(handle, false);
+  return t && t->ctx == ctx ? t : NULL;
+}
+
+/* Sample for the lanes that read the same image; returns the others. */
+static uint32_t sample_plane(CUcontext ctx, const struct form *f, uint32_t mask, const uint64_t *in, uint64_t *out) {
+  bool plain = (f->geometry == GEOMETRY_1D || f->geometry == GEOMETRY_2D) && !f->integers && f->operation <= GRADIENT;
+  const struct vgx_sim_texture *t = plain ? texture_of_all(ctx, mask, in) : NULL;
+  const uint64_t *x = in + (size_t)ROW_COORDINATES * 32;
+  return t ? vgx_sim_plane_sample(t, mask, x, f->geometry == GEOMETRY_2D ? x + 32 : NULL, out) : mask;
+}
+
 const char *vgx_sim_sample(CUcontext ctx, uint64_t bits, uint32_t mask, const uint64_t *in, uint64_t *out) {
   struct form f = unpack(bits);
   if (f.operation == TENSOR)
     return vgx_sim_tensor_copy(bits, mask, in, out);
   bool surface = f.operation == LOAD || f.operation == STORE;
-  for (; mask; mask &= mask - 1) {
+  for (mask = sample_plane(ctx, &f, mask, in, out); mask; mask &= mask - 1) {
     uint32_t lane = (uint32_t)__builtin_ctz(mask);
     const struct vgx_sim_texture *t = vgx_sim_texture_of(in[lane], surface);
     if (!t || t->ctx != ctx) /* another context's may be freed while this kernel runs */

@@ -154,7 +154,7 @@ CUresult vgx_sim_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_
                                    const CUDA_TEXTURE_DESC *d, const CUDA_RESOURCE_VIEW_DESC *pResViewDesc) {
   enum {
     FLAGS = CU_TRSF_READ_AS_INTEGER | CU_TRSF_NORMALIZED_COORDINATES | CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION |
-    CU_TRSF_SEAMLESS_CUBEMAP
+    CU_TRSF_SEAMLESS_CUBEMAP | CU_TRSF_SRGB
   };
   struct vgx_sim_texture t = {.magic = VGX_SIM_TEXTURE};
   CUresult result = vgx_sim_enter(&t.ctx);
@@ -162,8 +162,8 @@ CUresult vgx_sim_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_
     return result;
   if (!pTexObject || !pResDesc || !d)
     return CUDA_ERROR_INVALID_VALUE;
-  if (pResViewDesc || d->flags & ~(uint32_t)FLAGS) { /* other formats, ranges of layers; sRGB */
-    vgx_sim_log("simulator: textures with a resource view or in sRGB are not supported");
+  if (pResViewDesc || d->flags & ~(uint32_t)FLAGS) { /* other formats, ranges of layers */
+    vgx_sim_log("simulator: textures with a resource view are not supported");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   for (int i = 0; i < 3; i++)
@@ -175,15 +175,14 @@ CUresult vgx_sim_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_
   if (result != CUDA_SUCCESS)
     return result;
   t.element_nbytes = vgw_element_nbytes(t.format, t.channels);
-  if (t.format >= CU_AD_FORMAT_UNORM_INT8X1) {
-    if (d->flags & CU_TRSF_READ_AS_INTEGER)
-      return CUDA_ERROR_NOT_SUPPORTED; /* what a card does is not known */
+  bool fractions = t.format >= CU_AD_FORMAT_UNORM_INT8X1; /* also with CU_TRSF_READ_AS_INTEGER, as on an H200 */
+  if (fractions)
     t.format = without_norm(t.format);
-  }
   memcpy(t.address_mode, d->addressMode, sizeof t.address_mode);
   memcpy(t.border, d->borderColor, sizeof t.border);
   t.filter = d->filterMode;
   t.mipmap_filter = d->mipmapFilterMode;
+  t.anisotropic = d->maxAnisotropy > 1;
   t.bias = d->mipmapLevelBias;
   t.least = d->minMipmapLevelClamp;
   t.most = d->maxMipmapLevelClamp;
@@ -191,9 +190,16 @@ CUresult vgx_sim_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_
   t.normalized = d->flags & CU_TRSF_NORMALIZED_COORDINATES;
   bool wide = t.format == CU_AD_FORMAT_UNSIGNED_INT32 || t.format == CU_AD_FORMAT_SIGNED_INT32;
   bool floats = t.format == CU_AD_FORMAT_FLOAT || t.format == CU_AD_FORMAT_HALF;
-  t.as_integer = !floats && (t.as_integer || wide);
-  if (t.filter == 1 && t.as_integer) /* only floating-point values are interpolated */
-    return CUDA_ERROR_INVALID_VALUE;
+  t.as_integer = !floats && !fractions && (t.as_integer || wide);
+  t.srgb = d->flags & CU_TRSF_SRGB && !t.as_integer && !fractions && t.format == CU_AD_FORMAT_UNSIGNED_INT8;
+  if (t.srgb && (t.filter == 1 || t.mipmap_filter == 1)) { /* a card's sums are not known */
+    vgx_sim_log("simulator: linear filters of textures in sRGB are not supported");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (t.cubemap && t.filter == 1 && d->flags & CU_TRSF_SEAMLESS_CUBEMAP) {
+    vgx_sim_log("simulator: linear filters across a cube's edges are not supported");
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
   uint64_t handle;
   result = publish(&t, &handle);
   if (result == CUDA_SUCCESS)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.gpu.textures import COUNT, Texture, coordinates, create, textures
+from tests.gpu.textures import Texture, Words, coordinates, create, textures
 
 from .conftest import Simulator
 
@@ -19,38 +19,45 @@ _GEOMETRIES = {"1d": 1, "2d": 2, "3d": 3, "a1d": 4, "a2d": 5, "cube": 6, "acube"
 _OPERATIONS = {"tex": 0, "tex.level": 1, "tex.grad": 2, "tld4": 3}
 
 
-def _rows(texture: Texture) -> np.ndarray:  # type: ignore[type-arg]
+def digest(words: Words) -> str:
+    return hashlib.sha1(np.ascontiguousarray(words).tobytes()).hexdigest()[:10]
+
+
+def _rows(texture: Texture, places: Words) -> Words:
     """What a kernel's lanes hand over, as codegen/emit_texture.py lays it out: [warp, row, lane]."""
-    words = coordinates(texture).view(np.uint32).astype(np.uint64)
-    layers = coordinates(texture)[:, 3].astype(np.int32).view(np.uint32).astype(np.uint64)
+    words = np.ascontiguousarray(places).view(np.uint32).astype(np.uint64)
     axes = int(texture.dimension[-2]) if texture.dimension.endswith("d") else 3
-    rows = np.zeros((COUNT, 12), np.uint64)
+    rows = np.zeros((len(places), 12), np.uint64)
     first = 1
     if texture.dimension.startswith("a"):
-        rows[:, 1], first = layers, 2
+        rows[:, 1], first = places[:, 3].astype(np.int32).view(np.uint32), 2
     rows[:, first : first + axes] = words[:, :axes]
     if texture.instruction == "tex.level":
         rows[:, 5] = words[:, 4]
     elif texture.instruction == "tex.grad":
         rows[:, 5 : 5 + axes], rows[:, 5 + axes : 5 + 2 * axes] = words[:, 5 : 5 + axes], words[:, 8 : 8 + axes]
-    return np.ascontiguousarray(rows.reshape(COUNT // 32, 32, 12).transpose(0, 2, 1))
+    return np.ascontiguousarray(rows.reshape(-1, 32, 12).transpose(0, 2, 1))
 
 
-def _answer(sim: Simulator, texture: Texture) -> str:
+def sample(sim: Simulator, texture: Texture, places: Words, images: list[Words] | None = None,
+           border: tuple[float, ...] = (0.25, -0.5, 0.75, 2.0)) -> Words:  # fmt: skip
+    """Four words for each place."""
+
     def call(name: str, *arguments: object) -> None:
         if name == "cuMemcpy3D_v2":
             sim.ok("cuMemcpy3DAsync_v2", *arguments, None)
         else:
             sim.ok(name, *arguments)
 
-    handle, gone = create(call, texture)
+    handle, gone = create(call, texture, images, border)
     context = ctypes.c_void_p()
     sim.ok("cuCtxGetCurrent", ctypes.byref(context))
     sim.lib.vgx_sim_sample.restype = ctypes.c_char_p
     instruction, _, channel = texture.instruction.partition("tld4.")
     form = _GEOMETRIES[texture.dimension] | _OPERATIONS[instruction or "tld4"] << 4 | max("rgba".find(channel), 0) << 9
-    rows, found = _rows(texture), np.zeros((COUNT // 32, 4, 32), np.uint64)
+    rows = _rows(texture, np.concatenate([places, np.zeros((-len(places) % 32, 12), np.float32)]))
     rows[:, 0] = handle
+    found = np.zeros((len(rows), 4, 32), np.uint64)
     for warp, result in zip(rows, found, strict=True):
         wrong = sim.lib.vgx_sim_sample(
             context, ctypes.c_uint64(form), 0xFFFFFFFF, ctypes.c_void_p(warp.ctypes.data), result.ctypes
@@ -59,18 +66,21 @@ def _answer(sim: Simulator, texture: Texture) -> str:
     sim.ok("cuTexObjectDestroy", ctypes.c_uint64(handle))
     for name, thing in gone:
         sim.ok(name, thing)
-    words = np.ascontiguousarray(found.transpose(0, 2, 1)).astype(np.uint32)
-    return hashlib.sha1(words.tobytes()).hexdigest()[:10]
+    return np.ascontiguousarray(found.transpose(0, 2, 1)).astype(np.uint32).reshape(-1, 4)[: len(places)]
 
 
 def _differs(texture: Texture) -> str:
     """Why a question has another answer here; empty: it has the card's."""
-    if texture.instruction == "tex.grad":
-        return "the level of gradients"
+    if texture.instruction == "tex.grad" and texture.dimension == "cube":
+        return "the compiler refuses gradients of cubes"
+    if (
+        texture.instruction == "tex.grad"
+        and texture.dimension != "1d"
+        and (texture.level_filter or texture.dimension != "2d")
+    ):
+        return "the level of a few lanes is 1 or 2 of 256 away, in three dimensions of a tenth"
     if texture.name.endswith("srgb"):
-        return "sRGB is refused"
-    if texture.format == "s8" and texture.filter:
-        return "8-bit signed integers between two texels"
+        return "linear filters of sRGB are refused"
     if texture.dimension == "cube" and texture.format == "f32" and texture.level_filter and texture.bias == 0.7:
         return "one of 2,048 lanes or a few, between two levels of a cube"
     return ""
@@ -79,6 +89,8 @@ def _differs(texture: Texture) -> str:
 @pytest.mark.parametrize("dimension", _GEOMETRIES)
 def test_as_on_a_card(sim: Simulator, dimension: str) -> None:
     asked = [t for t in textures() if t.dimension == dimension and not _differs(t)]
-    differing = [t.name for t in asked if _answer(sim, t) != DIGESTS[t.name.removeprefix("texture ")]]
+    differing = [
+        t.name for t in asked if digest(sample(sim, t, coordinates(t))) != DIGESTS[t.name.removeprefix("texture ")]
+    ]
     assert asked
     assert not differing
