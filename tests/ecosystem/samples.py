@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import re
 import shutil
 import subprocess
@@ -22,9 +21,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from tests.conftest import VGPU, merged  # noqa: E402
 from tests.ecosystem.requirements import CUBLAS_WITH_PTX, NPP, REQUIREMENTS  # noqa: E402
 from tests.programs.toolchain import cuda13  # noqa: E402
-from tests.pypi import SITE, environment, packages  # noqa: E402
+from tests.pypi import INSTALLED, SITE, environment, packages  # noqa: E402
 
 OTHERS = (("nvidia-cuda-profiler-api==13.0.*",), ("nvidia-nvjpeg==13.*",), ("nvidia-nvtx==13.*",))
 IMPLIED = {"cusolver": "cusparse"}  # libraries that CMake's CUDA package links implicitly
@@ -64,6 +64,8 @@ def samples(checkout: Path) -> dict[str, Path]:
 
 
 def library_folders() -> list[Path]:
+    if INSTALLED:
+        return [cuda13().root, Path(sys.prefix) / SITE / "nvidia/cu13"]
     sites = [environment(*CUBLAS_WITH_PTX) / SITE, environment(*REQUIREMENTS["cupy"]) / SITE, packages(*NPP)]
     sites += [packages(*each) for each in OTHERS]
     return [site / "nvidia/cu13" for site in sites]
@@ -78,7 +80,7 @@ def linked(text: str) -> list[str]:
     names |= {IMPLIED[name] for name in names & IMPLIED.keys()}
     options = []
     for name in sorted(names - {"", "cudart", "cuda", "cuda_driver", "cudadevrt"}):
-        found = [path for folder in library_folders() for path in sorted((folder / "lib").glob(f"lib{name}.so.*"))]
+        found = [path for folder in library_folders() for path in sorted(folder.glob(f"lib*/lib{name}.so.*"))]
         options += [f"-Xlinker={path}" for path in found[:1]]
     if names & {"cuda", "cuda_driver"}:
         options.append(f"-Xlinker={ROOT / 'build/guest/libcuda.so'}")
@@ -149,9 +151,10 @@ def build(checkout: Path, folder: Path) -> tuple[Path | None, str]:
 
 def run(program: Path, folder: Path) -> tuple[str, str]:
     """Run a sample; return its verdict, and the reason if it is not RIGHT."""
-    paths = ":".join(str(path / "lib") for path in library_folders())
-    variables = {**os.environ, "LD_LIBRARY_PATH": paths, "VGPU_LOG": "error", "CUDA_PATH": str(library_folders()[1])}
-    command = [str(Path(sys.executable).parent / "vgpu"), "run", "--gpu", "forward:2"]
+    paths = ":".join(str(path) for folder in library_folders() for path in sorted(folder.glob("lib*")))
+    toolkit = library_folders()[0 if INSTALLED else 1]  # whose headers samples give to NVRTC
+    variables = {**merged(None), "LD_LIBRARY_PATH": paths, "VGPU_LOG": "error", "CUDA_PATH": str(toolkit)}
+    command = [*VGPU, "run", "--gpu", "forward:2"]
     command += ["--timeout", str(RUN_TIMEOUT_S), "--", str(program)]
     try:
         done = subprocess.run(

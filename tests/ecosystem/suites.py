@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
+ON_CARD = "samples on the card"
 # The word "fox", by hashcat's number of the kind of hash.
 HASHES = {
     "0": "2b95d1f09b8b66c5c43622a4d9ec9a04",  # MD5
@@ -22,15 +24,16 @@ class Suite:
     """Tests that pytest collects, or a program that is run with the arguments of each test."""
 
     name: str
-    gpu: str
+    gpu: str  # of `vgpu run`, or "" if the command itself starts it
     command: tuple[str, ...]  # a program, or pytest without its tests
     folder: Path  # the working directory
     env: Mapping[str, str] = field(default_factory=dict)
     tests: tuple[str, ...] = ()  # files or folders for pytest
     programs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # arguments by test
-    expected: str = ""  # the output of a program contains it if all is well
+    expected: str = ""  # if all is well, the output of a program contains it; else the exit code is 0
     at_once: int = 20  # how many tests of a file a process runs
     limit_s: int = 600  # of a process
+    is_sampled: bool = False  # too large to be run whole: in random order, the same each time
     options: tuple[str, ...] = ("--no-torch",)  # of `vgpu run`
 
 
@@ -101,3 +104,101 @@ def ffmpeg(python: Path, program: Path) -> Suite:
     command = (str(python), str(PROGRAMS / "with_ffmpeg.py"))
     programs = {"filters": (str(program),)}
     return Suite("ffmpeg", "forward", command, program.parent, programs=programs, expected="ok ffmpeg in", at_once=1)
+
+
+def own(python: Path, root: Path) -> Suite:
+    """The tests of this project that run programs of others, on the packages that `python` has (tests/pypi.py)."""
+    command = (str(python), "-m", "pytest", "-p", "no:cacheprovider", "-p", "suite_report", "-q", "--tb=short")
+    tests = ("tests/ecosystem/test_ecosystem.py", "tests/torch")
+    env = {"VGPU_TEST_INSTALLED": "1", "OMP_NUM_THREADS": "1", **python_path()}
+    left_out = [f"--deselect={tests[0]}::{name}" for name in ("test_installs", "test_framework")]
+    command = (*command, "-m", "ecosystem", *left_out, "--ignore=tests/torch/test_versions.py")
+    return Suite("vgpu", "", command, root, env=env, tests=tests, at_once=1, limit_s=1800)
+
+
+def frameworks(python: Path) -> Suite:
+    """The programs of test_ecosystem.py, part by part."""
+    parts = {
+        "cupy": ("elementwise", "reductions", "linalg", "fft", "random", "sparse"),
+        "jax": ("small", "arrays", "grad", "convolution", "transformer"),
+        "triton": ("torch",),
+    }
+    programs = {f"{name} {part}": (str(PROGRAMS / f"with_{name}.py"), part) for name in parts for part in parts[name]}
+    programs["demo"] = (str(ROOT / "tests/clients/programs/with_cupy.py"),)  # what `make demo` runs after set-up
+    return Suite(
+        "frameworks",
+        "forward",
+        (str(python),),
+        ROOT,
+        env=python_path(),
+        programs=programs,
+        at_once=1,
+        options=(),
+    )
+
+
+def samples(python: Path, checkout: Path, names: Iterable[str]) -> Suite:
+    """NVIDIA's samples on the simulator, each by itself."""
+    command = (str(python), "tests/ecosystem/samples.py", str(checkout))
+    env = {"VGPU_TEST_INSTALLED": "1"}
+    programs = {name: (name, "--document", os.devnull) for name in names}
+    return Suite("samples", "", command, ROOT, env=env, programs=programs, expected="| right |", at_once=1)
+
+
+def samples_on_card(python: Path, checkout: Path, names: Iterable[str]) -> Suite:
+    """NVIDIA's samples on a card, natively and remoted.
+
+    Args:
+        checkout: another copy than that of `samples`, for both put images into its folders.
+    """
+    command = (str(python), "tests/gpu/samples.py", str(checkout))
+    programs = {name: (name, "--all") for name in names}
+    return Suite(ON_CARD, "", command, ROOT, programs=programs, expected="| 0 | 0 |", at_once=1, limit_s=120)
+
+
+def cupy(python: Path, checkout: Path) -> dict[str, Suite]:
+    """CuPy's own tests, of a checkout of its version."""
+    parts = {name: f"cupy_tests/{name}_tests" for name in ("core", "fft", "linalg", "random")}
+    parts["sparse"] = "cupyx_tests/scipy_tests/sparse_tests"
+    command = pytest_command(python, checkout / "tests", "--timeout=200", "--timeout-method=thread")
+    return {
+        f"cupy {part}": Suite(
+            f"cupy {part}",
+            "forward",
+            command,
+            checkout / "tests",
+            env=python_path(),
+            tests=(folder,),
+            is_sampled=True,
+        )
+        for part, folder in parts.items()
+    }
+
+
+def tutorials(python: Path, folder: Path) -> Suite:
+    """Triton's tutorials, without their measurements."""
+    programs = {path.name: (str(path),) for path in sorted(folder.glob("0*.py"))}
+    command = (str(python), str(PROGRAMS / "with_tutorial.py"))
+    return Suite(
+        "tutorials",
+        "h100",
+        command,
+        folder,
+        env=python_path(),
+        programs=programs,
+        expected="ok ",
+        at_once=1,
+        options=(),
+    )
+
+
+def ggml(program: Path) -> Suite:
+    """llama.cpp's library of operators, by its own test program: each on CUDA beside the CPU."""
+    names = ("MUL_MAT_ID", "SOFT_MAX", "ROPE", "RMS_NORM", "ADD", "MUL", "GET_ROWS", "CPY", "ARGSORT", "IM2COL")
+    programs = {name: ("test", "-b", "CUDA0", "-o", name) for name in names}
+    for kind in ("f32", "f16", "bf16", "q4_0", "q8_0", "q4_K", "q6_K"):
+        products = ("test", "-b", "CUDA0", "-o", "MUL_MAT", "-p", f"type_a={kind},")
+        programs[f"MUL_MAT {kind}"] = products
+    attention = ("test", "-b", "CUDA0", "-o", "FLASH_ATTN_EXT", "-p", "hsk=64,hsv=64,nh=4,nr23=.1,1.,kv=113")
+    programs["FLASH_ATTN_EXT"] = attention
+    return Suite("ggml", "forward", (str(program),), program.parent, programs=programs, at_once=1, limit_s=400)

@@ -84,7 +84,8 @@ def test_calls_of_libraries(vgpu_run: Run, tmp_path: Path, part: str) -> None:
     python = environment(*CUBLAS_WITH_PTX) / "bin/python"
     cupy = environment(*REQUIREMENTS["cupy"]) / SITE
     # The first entry that has a library wins, and CuPy's environment has a newer cuBLAS.
-    path = ":".join(map(str, (environment(*CUBLAS_WITH_PTX) / SITE, cupy, packages(*CUDNN), packages(*NPP))))
+    other = packages(*{"dnn": CUDNN, "npp": NPP}[part]) if part in ("dnn", "npp") else cupy
+    path = ":".join(map(str, (environment(*CUBLAS_WITH_PTX) / SITE, cupy, other)))
     results = tmp_path / "results.json"
     command = [python, Path(record.__file__), "check", CARD, part, "--results", results]
     done = vgpu_run(command, gpu="forward", env={"PYTHONPATH": path}, timeout_s=TIMEOUT_S)
@@ -103,7 +104,7 @@ def test_calls_of_libraries(vgpu_run: Run, tmp_path: Path, part: str) -> None:
 def test_census_of_cublas(vgpu_run: Run) -> None:
     """At least 99 of 100 sampled kernels of cuBLAS and cuRAND would run."""
     site = environment(*REQUIREMENTS["cupy"])
-    libraries = [next(site.rglob(name)) for name in ("libcublas.so.13", "libcurand.so.10")]
+    libraries = [next(site.glob(f"{SITE}/nvidia/*/lib/{name}")) for name in ("libcublas.so.13", "libcurand.so.10")]
     vgpu = shutil.which("vgpu")
     assert vgpu
     result = vgpu_run([vgpu, "sim", "census", "--json", "--sample", "100", *libraries], timeout_s=TIMEOUT_S)

@@ -85,6 +85,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="some of them")
     parser.add_argument("--libcuda", default="libcuda.so.1")
     parser.add_argument("--limit-s", type=float, default=40, help="seconds that a program may take (40)")
+    parser.add_argument("--all", action="store_true", help="print every sample's row, and no counts")
     options = parser.parse_args()
     checkout = options.checkout.resolve()
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
@@ -100,14 +101,18 @@ def main() -> int:
             def judge(sample: str) -> Outcome | None:
                 program = build(nvcc, checkout, found[sample], out)
                 if program is None:
+                    if options.all:
+                        print(f"| {sample} | does not build | does not build |", flush=True)
                     return None
                 here, there = (run(program, found[sample], side, options.limit_s) for side in sides)
-                if here[0] != there[0]:
-                    print(f"| {sample} | {here[0]} {here[1]} | {there[0]} {there[1]} |", flush=True)
+                if options.all or here[0] != there[0]:
+                    print(f"| {sample} | {' '.join(here).strip()} | {' '.join(there).strip()} |", flush=True)
                 return here[0], there[0]
 
             outcomes = dict(zip(found, pool.map(judge, found), strict=True))
     ended = [outcome for outcome in outcomes.values() if outcome]
+    if options.all:
+        return 0
     worse = sum(here == "0" != there for here, there in ended)
     print(f"{len(found)} samples, {len(ended)} compile; end with 0 natively {sum(here == '0' for here, _ in ended)}, "
           f"remoted {sum(there == '0' for _, there in ended)}; {worse} natively alone")  # fmt: skip

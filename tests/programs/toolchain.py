@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.patience import PATIENCE_S
-from tests.pypi import packages
+from tests.pypi import INSTALLED, packages
 
 HERE = Path(__file__).resolve().parent
 BUILT = HERE.parents[1] / "build/programs"
@@ -93,6 +93,8 @@ class Toolchain:
 
     def library_folder(self) -> Path:
         """The folder of libcudart, to which this adds the unversioned name that a linker looks for."""
+        if INSTALLED:
+            return self.root / "lib64"
         folder = self.root / "lib"
         unversioned = folder / "libcudart.so"
         versioned = sorted(folder.glob("libcudart.so.*"))
@@ -103,4 +105,6 @@ class Toolchain:
 
 def cuda13() -> Toolchain:
     """nvcc 13.0: the newest nvcc whose PTX is accepted by the driver version that vgpu reports (580)."""
+    if INSTALLED:
+        return Toolchain(Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")))
     return Toolchain(packages(*(f"{package}==13.0.*" for package in PACKAGES)) / "nvidia/cu13")

@@ -34,6 +34,8 @@ def _outcome(report):
 def _message(report):
     if isinstance(report.longrepr, tuple):  # file, line, reason of a skip
         return report.longrepr[2]
+    if report.passed:
+        return str(dict(report.user_properties).get("counts", ""))
     crash = getattr(report.longrepr, "reprcrash", None)
     return crash.message if crash else ""
 
