@@ -58,12 +58,20 @@ void layer_norm(const Operator &op, const c10::OperatorHandle &handle, c10::Disp
   call_kernel(handle, key, stack);
 }
 
+// CUDA's kernel sums in single precision, the CPU's in the input's, with errors that grow with the number of rows.
 void layer_norm_backward(const Operator &op, const c10::OperatorHandle &handle, c10::DispatchKey key,
                          torch::jit::Stack *stack) {
   c10::IValue *values = arguments_on(op, stack);
-  if (is_half(op, values, {"weight", "bias"}))
-    convert(op, values, {"mean", "rstd"}, tensor(op, values, "input").scalar_type());
+  const at::ScalarType dtype = tensor(op, values, "input").scalar_type();
+  if (!at::isReducedFloatingType(dtype))
+    return call_kernel(handle, key, stack);
+  const at::Tensor weight = tensor(op, values, "weight");
+  const at::ScalarType dtypes[] = {dtype, weight.defined() ? weight.scalar_type() : dtype};
+  convert(op, values, {"grad_out", "input", "mean", "rstd", "weight", "bias"}, at::kFloat);
   call_kernel(handle, key, stack);
+  for (size_t i = 0; i < op.n_returns; i++)
+    if (c10::IValue &result = (*stack)[stack->size() - op.n_returns + i]; result.toTensor().defined())
+      result = result.toTensor().to(dtypes[i > 0]);
 }
 
 // Mean and variance of each channel. The kernel gives them in single precision if its parameters are.

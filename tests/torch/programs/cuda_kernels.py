@@ -139,12 +139,34 @@ def check_statistics(found, expected):
 def gradients_of_normalisations():
     """The gradients are the CPU's, to the last bit: its kernels compute them from statistics in half precision."""
     for dtype in (torch.float16, torch.bfloat16):
-        for make in (torch.nn.LayerNorm, torch.nn.BatchNorm1d, torch.nn.InstanceNorm1d):
+        for make in (torch.nn.BatchNorm1d, torch.nn.InstanceNorm1d):
             for training in (True, False):
                 module = make(9).to(dtype).train(training)
                 x = torch.randn(6, 9, 9).to(dtype)
                 expected, found = differentiate(module, x), differentiate(copy.deepcopy(module).cuda(), x.cuda())
                 assert all(torch.equal(a.cpu(), b) for a, b in zip(found, expected, strict=True)), (make, dtype)
+
+
+@case
+def gradients_of_layer_normalisation():
+    """In half precision they are rounded once, however many rows are summed, as on a GPU."""
+    for dtype in (torch.float16, torch.bfloat16):
+        x, grad, weight = torch.randn(2000, 8).to(dtype), torch.randn(2000, 8).to(dtype), torch.rand(8).to(dtype)
+        for given in (weight, weight.float(), None):
+            found = layer_gradients(grad.cuda(), x.cuda(), given if given is None else given.cuda())
+            expected = layer_gradients(grad.double(), x.double(), given if given is None else given.double())
+            dtypes = [dtype] if given is None else [dtype, given.dtype, given.dtype]
+            assert [each.dtype for each in found] == dtypes
+            for a, b in zip(found, expected, strict=True):
+                error = (a.cpu().double() - b).abs()
+                assert (error <= torch.finfo(dtype).eps * b.abs() + 1e-4).all(), (dtype, error.max())
+
+
+def layer_gradients(grad, x, weight):
+    _, mean, rstd = torch.native_layer_norm(x, [8], weight, None, 1e-5)
+    wanted = [True, weight is not None, weight is not None]
+    found = torch.ops.aten.native_layer_norm_backward(grad, x, [8], mean, rstd, weight, weight, wanted)
+    return [each for each, is_wanted in zip(found, wanted, strict=True) if is_wanted]
 
 
 def differentiate(module, x):
