@@ -26,8 +26,15 @@ for minutes or hours, the packages from PyPI that each test used, and the result
 |---|---|---|---|---|---|
 """
 _ROW = re.compile(r"^\| `([^`]+)` \|.*$", re.MULTILINE)
+_COMMIT = pytest.StashKey[str]()
 _ended: dict[str, tuple[str, float]] = {}
 _packages: dict[str, str] = {}
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    command = ["git", "rev-parse", "--short", "HEAD"]  # at the start, for a branch may move while tests run
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    session.stash[_COMMIT] = done.stdout.strip()
 
 
 def pytest_runtest_setup() -> None:
@@ -61,9 +68,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     text = DOCUMENT.read_text() if DOCUMENT.exists() else ""
     rows = {match[1]: match[0] for match in _ROW.finditer(text)}
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    ).stdout.strip()
+    commit = session.stash[_COMMIT]
     day = datetime.now(UTC).date().isoformat()
     for test, (word, seconds) in _ended.items():
         if not word:  # the test was interrupted
