@@ -39,6 +39,7 @@ BUILD = (
     ("shim/build.py",),
     ("shim/build_compiler.py",),
     ("shim/build_notice.py",),
+    ("pytorch/build.py",),
     ("daemon/executor/build_ffi.py",),
 )
 CARD_S = 70  # of --total-s, for --card

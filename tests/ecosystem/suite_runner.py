@@ -154,11 +154,17 @@ class Runner:
                 if rest:
                     self._units.appendleft(Unit(unit.suite, rest))
 
-    def _execute(self, suite: Suite, arguments: Sequence[str], report: Path, limit_s: float) -> tuple[int, str]:
-        """Run a process of a suite to its end; returns the exit code and the output."""
+    def _execute(
+        self, suite: Suite, arguments: Sequence[str], report: Path, limit_s: float, wanted: str | None = None
+    ) -> tuple[int, str]:
+        """Run a process of a suite to its end; returns the exit code and the output.
+
+        Args:
+            wanted: of the tests in the files that `arguments` names, a line each.
+        """
         under = [*VGPU, "run", "--gpu", suite.gpu, "--timeout", str(limit_s), *suite.options, "--"]
         env = merged(None)
-        own = dict(suite.env)
+        own = dict(suite.env) | ({} if wanted is None else {"VGPU_SUITE_TESTS": wanted})
         for name in ("PYTHONPATH", "LD_LIBRARY_PATH"):
             own[name] = os.pathsep.join(filter(None, (own.get(name), env.get(name))))
         with tempfile.TemporaryFile("w+", errors="replace") as output:
@@ -193,7 +199,8 @@ class Runner:
     def _run_pytest(self, unit: Unit, report: Path, limit_s: float) -> list[Result]:
         report.unlink(missing_ok=True)
         begin = time.monotonic()
-        code, output = self._execute(unit.suite, unit.tests, report, limit_s)
+        files = dict.fromkeys(test.partition("::")[0] for test in unit.tests)
+        code, output = self._execute(unit.suite, [*files], report, limit_s, "\n".join(unit.tests))
         seconds = round(time.monotonic() - begin, 1)
         lines = [json.loads(line) for line in report.read_text().splitlines()] if report.exists() else []
         results = {line["test"]: Result(unit.suite.name, **line) for line in lines if "outcome" in line}

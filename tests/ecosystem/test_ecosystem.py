@@ -12,6 +12,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from tests.conftest import merged
 from tests.ecosystem import record
 from tests.ecosystem.requirements import CUBLAS_WITH_PTX, CUDNN, NCCL, NPP, REQUIREMENTS
 from tests.pypi import SITE, environment, packages
@@ -85,7 +86,7 @@ def test_calls_of_libraries(vgpu_run: Run, tmp_path: Path, part: str) -> None:
     cupy = environment(*REQUIREMENTS["cupy"]) / SITE
     # The first entry that has a library wins, and CuPy's environment has a newer cuBLAS.
     other = packages(*{"dnn": CUDNN, "npp": NPP}[part]) if part in ("dnn", "npp") else cupy
-    path = ":".join(map(str, (environment(*CUBLAS_WITH_PTX) / SITE, cupy, other)))
+    path = ":".join(map(str, (environment(*CUBLAS_WITH_PTX) / SITE, cupy, other, merged(None)["PYTHONPATH"])))
     results = tmp_path / "results.json"
     command = [python, Path(record.__file__), "check", CARD, part, "--results", results]
     done = vgpu_run(command, gpu="forward", env={"PYTHONPATH": path}, timeout_s=TIMEOUT_S)
