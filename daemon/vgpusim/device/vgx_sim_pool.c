@@ -228,11 +228,11 @@ CUresult vgx_sim_pool_run(struct vgx_sim_job *job, struct vgx_sim_fault *fault) 
   }
   r.next = jobs;
   jobs = &r;
-  if (r.wanted == 1)
-    pthread_cond_signal(&work);
-  else if (r.wanted)
-    pthread_cond_broadcast(&work);
   pthread_mutex_unlock(&pool_lock);
+  if (threads == 2) /* without the lock, which who wakes takes */
+    pthread_cond_signal(&work);
+  else if (threads > 2)
+    pthread_cond_broadcast(&work);
 
   participate(&r);
 

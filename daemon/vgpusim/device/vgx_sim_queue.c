@@ -28,7 +28,11 @@
 static pthread_cond_t progress = PTHREAD_COND_INITIALIZER, work = PTHREAD_COND_INITIALIZER;
 static struct CUstream_st *active_first, *active_last;
 static uint64_t last_ticket;
-static uint32_t thread_count, idle_count, progress_waiters;
+static uint32_t thread_count, idle_count;
+static struct waiter { /* on the stack of who waits for `progress` */
+  uint64_t ticket;     /* waits for the end of operations up to this one; 0: for anything */
+  struct waiter *next;
+} *waiters;
 static bool paused; /* no operation starts */
 
 static void activate(CUstream s) {
@@ -85,7 +89,7 @@ static struct CUstream_st *next_ready(void) {
 }
 
 void vgx_sim_notify_locked(void) {
-  if (progress_waiters)
+  if (waiters)
     pthread_cond_broadcast(&progress);
 }
 
@@ -170,9 +174,17 @@ static _Thread_local CUstream running_stream;
 
 const struct CUgreenCtx_st *vgx_sim_running_green(void) { return running_green; }
 
-/* Make sure that a thread takes the next operation whose turn has come. */
-static void wake_if_ready(void) {
-  if (!active_first || !next_ready())
+/* Whether more operations than `count`, at most 1, could start now. */
+static bool more_ready(uint32_t count) {
+  for (struct CUstream_st *s = active_first; s; s = s->active_next)
+    if (s->head && is_turn(s, s->head, s->head->ticket) && count-- == 0)
+      return true;
+  return false;
+}
+
+/* Make sure that threads take the operations whose turn has come; `taken`: how many of them the caller takes next. */
+static void wake_if_ready(uint32_t taken) {
+  if (!active_first || !more_ready(taken))
     return;
   if (idle_count) {
     pthread_cond_signal(&work);
@@ -195,11 +207,23 @@ void vgx_sim_marker_complete_locked(struct vgx_sim_marker *marker) {
   marker->done = true;
   marker->time_ns = marker->timed ? vgw_now_ns() : 0;
   vgx_sim_notify_locked();
-  wake_if_ready();
+  wake_if_ready(0);
 }
 
-/* Run `op`, taken from `s` (or never queued), whose turn it is. Enters and leaves with the lock held. */
-static CUresult perform(CUstream s, struct vgx_sim_op *op) {
+/* Wake waiters after an operation of `s`. Those for a ticket sleep on while the stream's next operation is one that
+ * they wait for: a wake-up takes as long as a small kernel. Where no thread could be started, waiters run the
+ * operations, so each must look. */
+static void notify_after(const struct CUstream_st *s) {
+  bool wake = !s->head || !thread_count;
+  for (const struct waiter *w = waiters; w && !wake; w = w->next)
+    wake = w->ticket < s->head->ticket;
+  if (wake)
+    vgx_sim_notify_locked();
+}
+
+/* Run `op`, taken from `s` (or never queued), whose turn it is; `taken`: how many operations the caller runs next.
+ * Enters and leaves with the lock held. */
+static CUresult perform(CUstream s, struct vgx_sim_op *op, uint32_t taken) {
   struct vgx_sim_op *cancelled = NULL;
   CUcontext ctx = s->ctx;
   CUresult result = CUDA_SUCCESS;
@@ -207,7 +231,7 @@ static CUresult perform(CUstream s, struct vgx_sim_op *op) {
   s->busy_ticket = op->ticket;
   s->busy_kind = op->kind;
   activate(s);
-  wake_if_ready();
+  wake_if_ready(0);
   if (op->run) {
     vgx_sim_unlock();
     running_green = op->green;
@@ -226,12 +250,12 @@ static CUresult perform(CUstream s, struct vgx_sim_op *op) {
   op->result = result;
   op->done = true;
   deactivate(s);
+  notify_after(s);
   if (s->head)
     activate(s); /* appended at the end, so that other streams come first */
   else
     vgx_sim_stream_free_unused_locked(s);
-  vgx_sim_notify_locked();
-  wake_if_ready();
+  wake_if_ready(taken);
   if (destroy || cancelled) {
     vgx_sim_unlock();
     if (destroy)
@@ -242,8 +266,8 @@ static CUresult perform(CUstream s, struct vgx_sim_op *op) {
   return result;
 }
 
-/* Run the next operation whose turn has come; false: there is none. */
-static bool run_next(void) {
+/* Run the next operation whose turn has come; false: there is none. `taken`: as of perform. */
+static bool run_next(uint32_t taken) {
   struct CUstream_st *s = next_ready();
   if (!s)
     return false;
@@ -251,7 +275,7 @@ static bool run_next(void) {
   s->head = op->next;
   if (!s->head)
     s->tail = NULL;
-  perform(s, op);
+  perform(s, op, taken);
   return true;
 }
 
@@ -259,7 +283,7 @@ static void *queue_thread(void *unused) {
   (void)unused;
   vgx_sim_lock();
   for (;;)
-    if (!run_next()) {
+    if (!run_next(1)) {
       idle_count++;
       pthread_cond_wait(&work, &vgx_sim_runtime_lock);
       idle_count--;
@@ -267,15 +291,31 @@ static void *queue_thread(void *unused) {
   return NULL;
 }
 
-/* If no thread could be started, the waiting caller runs the streams' work itself. */
-void vgx_sim_wait_progress_locked(void) {
-  wake_if_ready();
-  if (thread_count == 0 && run_next())
-    return;
-  progress_waiters++;
-  pthread_cond_wait(&progress, &vgx_sim_runtime_lock);
-  progress_waiters--;
+static void join_waiters(struct waiter *own) {
+  own->next = waiters;
+  waiters = own;
 }
+
+static void leave_waiters(struct waiter *own) {
+  struct waiter **link = &waiters;
+  while (*link != own)
+    link = &(*link)->next;
+  *link = own->next;
+}
+
+/* Sleep until something completes that may end the operations up to `ticket`; 0: until anything does. If no thread
+ * could be started, the waiting caller runs the streams' work itself. */
+static void wait_for_ticket_locked(uint64_t ticket) {
+  struct waiter own = {.ticket = ticket};
+  wake_if_ready(0);
+  if (thread_count == 0 && run_next(0))
+    return;
+  join_waiters(&own);
+  pthread_cond_wait(&progress, &vgx_sim_runtime_lock);
+  leave_waiters(&own);
+}
+
+void vgx_sim_wait_progress_locked(void) { wait_for_ticket_locked(0); }
 
 CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_submit_mode mode) {
   vgx_sim_lock();
@@ -320,7 +360,7 @@ CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_sub
     op->after->refs++;
   }
   if (!stream->head && (mode != VGX_SIM_QUEUE || !op->run) && is_turn(stream, op, op->ticket)) {
-    result = perform(stream, op);
+    result = perform(stream, op, 0);
     vgx_sim_unlock();
     return mode == VGX_SIM_QUEUE ? CUDA_SUCCESS : result;
   }
@@ -342,10 +382,10 @@ CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_sub
   *(stream->tail ? &stream->tail->next : &stream->head) = op;
   stream->tail = op;
   activate(stream);
-  wake_if_ready();
+  wake_if_ready(0);
   if (mode == VGX_SIM_WAIT) {
     while (!op->done) /* this wait ends: the operation runs or is cancelled, and the watchdog bounds kernels */
-      vgx_sim_wait_progress_locked();
+      wait_for_ticket_locked(op->ticket);
     result = op->result;
   }
   vgx_sim_unlock();
@@ -363,16 +403,17 @@ static bool is_device_busy(void) {
 
 bool vgx_sim_pause(uint32_t timeout_s) {
   struct timespec deadline = vgw_deadline(timeout_s);
+  struct waiter own = {.ticket = 0};
   int late = 0;
   vgx_sim_lock();
-  progress_waiters++;
+  join_waiters(&own);
   while (paused && !late)
     late = pthread_cond_clockwait(&progress, &vgx_sim_runtime_lock, CLOCK_MONOTONIC, &deadline);
   bool ours = !paused;
   paused = true;
   while (ours && is_device_busy() && !late)
     late = pthread_cond_clockwait(&progress, &vgx_sim_runtime_lock, CLOCK_MONOTONIC, &deadline);
-  progress_waiters--;
+  leave_waiters(&own);
   bool idle = ours && !is_device_busy();
   vgx_sim_unlock();
   if (ours && !idle)
@@ -384,7 +425,7 @@ void vgx_sim_resume(void) {
   vgx_sim_lock();
   paused = false;
   vgx_sim_notify_locked();
-  wake_if_ready();
+  wake_if_ready(0);
   vgx_sim_unlock();
 }
 
@@ -397,11 +438,12 @@ void vgx_sim_word_wait_begin(void) {
 }
 
 void vgx_sim_word_wait_end(void) {
+  struct waiter own = {.ticket = 0};
   vgx_sim_lock();
-  progress_waiters++;
+  join_waiters(&own);
   while (paused)
     pthread_cond_wait(&progress, &vgx_sim_runtime_lock);
-  progress_waiters--;
+  leave_waiters(&own);
   if (running_stream)
     running_stream->waits = false;
   vgx_sim_unlock();
@@ -423,7 +465,7 @@ static CUresult wait_for(CUcontext ctx, CUstream stream) {
   if (stream)
     stream->waiters++;
   while (!is_done(ctx, stream, ticket))
-    vgx_sim_wait_progress_locked();
+    wait_for_ticket_locked(ticket);
   CUresult result = ctx->sticky;
   if (stream) {
     stream->waiters--;

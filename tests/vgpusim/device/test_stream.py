@@ -6,6 +6,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +49,37 @@ def until(condition: Callable[[], bool]) -> bool:
             return False
         time.sleep(0.001)
     return True
+
+
+def test_queued_work_stays_on_one_thread_and_wakes_its_waiter_once(sim: Simulator, recorder: Recorder) -> None:
+    def switches() -> int:
+        lines = Path(f"/proc/self/task/{threading.get_native_id()}/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+
+    def synchronise() -> None:
+        before = switches()
+        sim.ok("cuCtxSetCurrent", context)
+        waiting.set()
+        sim.ok("cuStreamSynchronize", stream)
+        slept.append(switches() - before)
+
+    stream, gate, waiting = sim.stream(), threading.Event(), threading.Event()
+    context = ctypes.c_void_p()
+    sim.ok("cuCtxGetCurrent", ctypes.byref(context))
+    threads: list[int] = []
+    slept: list[int] = []
+    recorder.launch(stream, "first", gate)
+    work = HOST_FN(lambda _: threads.append(threading.get_native_id()))
+    for _ in range(500):
+        sim.ok("cuLaunchHostFunc", stream, work, None)
+    waiter = threading.Thread(target=synchronise)
+    waiter.start()
+    assert waiting.wait(PATIENCE_S)
+    gate.set()
+    waiter.join(PATIENCE_S)
+    assert len(threads) == 500
+    assert len(set(threads)) == 1
+    assert slept[0] < 100
 
 
 def test_a_stream_is_a_fifo(sim: Simulator, recorder: Recorder) -> None:
