@@ -1,7 +1,7 @@
 /* Executable graphs: instantiation and launches. A launch is one operation of its stream, which does the nodes' work
  * one after another in an order that their dependencies allow.
  *
- * Locking: the runtime lock; `launch_order` is taken before it, so that launches of one graph are queued in the order
+ * Locking: the runtime lock. It is held until a launch is queued, so that launches of one graph are queued in the order
  * in which they wait for each other. */
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +26,6 @@ struct run {
   struct vgx_sim_plan *plan;
   struct vgx_sim_marker **markers; /* of the events that it records and waits for */
 };
-
-static pthread_mutex_t launch_order = PTHREAD_MUTEX_INITIALIZER;
 
 void vgx_sim_plan_unref(struct vgx_sim_plan *plan) {
   vgx_sim_lock();
@@ -256,7 +254,6 @@ static CUresult submit(CUgraphExec exec, CUstream stream) {
     free(end);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  pthread_mutex_lock(&launch_order);
   vgx_sim_lock();
   struct vgx_sim_plan *plan = exec->plan;
   CUresult result = vgx_sim_graph_memory_launch_locked(plan, exec->flags & FLAG_AUTO_FREE);
@@ -266,7 +263,6 @@ static CUresult submit(CUgraphExec exec, CUstream stream) {
     unpin_locked(plan);
   if (result != CUDA_SUCCESS) {
     vgx_sim_unlock();
-    pthread_mutex_unlock(&launch_order);
     free(run);
     free(end);
     return result;
@@ -280,9 +276,7 @@ static CUresult submit(CUgraphExec exec, CUstream stream) {
                                 .describe = vgx_sim_measures(VGW_MEASURE_NODES) ? NULL : describe_run};
   end->refs++;
   exec->last = end;
-  vgx_sim_unlock();
-  result = vgx_sim_submit(stream, &run->op, VGX_SIM_QUEUE);
-  pthread_mutex_unlock(&launch_order);
+  result = vgx_sim_submit_unlock(stream, &run->op, VGX_SIM_QUEUE);
   vgx_sim_lock();
   unpin_locked(plan);
   vgx_sim_unlock();

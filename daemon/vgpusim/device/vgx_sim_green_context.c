@@ -290,8 +290,7 @@ static CUresult record(CUcontext ctx, CUgreenCtx green, CUevent event) {
   vgx_sim_lock();
   op->record->refs++;
   vgx_sim_event_put_locked(event, op->record);
-  vgx_sim_unlock();
-  return vgx_sim_submit(green ? &green->hub : &ctx->hub, op, VGX_SIM_QUEUE);
+  return vgx_sim_submit_unlock(green ? &green->hub : &ctx->hub, op, VGX_SIM_QUEUE);
 }
 
 /* What starts after *held from now on also starts after `marker`. */
@@ -305,8 +304,7 @@ static CUresult hold(CUstream hub, struct vgx_sim_marker **held, struct vgx_sim_
   op->hold = *held; /* its reference becomes the operation's */
   op->record->refs++;
   *held = op->record;
-  vgx_sim_unlock();
-  return vgx_sim_submit(hub, op, VGX_SIM_QUEUE);
+  return vgx_sim_submit_unlock(hub, op, VGX_SIM_QUEUE);
 }
 
 static CUresult wait(CUcontext ctx, CUgreenCtx green, CUevent event) {

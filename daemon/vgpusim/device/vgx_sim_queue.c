@@ -317,8 +317,7 @@ static void wait_for_ticket_locked(uint64_t ticket) {
 
 void vgx_sim_wait_progress_locked(void) { wait_for_ticket_locked(0); }
 
-CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_submit_mode mode) {
-  vgx_sim_lock();
+CUresult vgx_sim_submit_unlock(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_submit_mode mode) {
   CUcontext ctx = stream->ctx;
   CUresult result = ctx->destroyed ? CUDA_ERROR_CONTEXT_IS_DESTROYED : ctx->sticky;
   if (result == CUDA_SUCCESS && stream->destroyed)
@@ -390,6 +389,11 @@ CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_sub
   }
   vgx_sim_unlock();
   return result;
+}
+
+CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_submit_mode mode) {
+  vgx_sim_lock();
+  return vgx_sim_submit_unlock(stream, op, mode);
 }
 
 /* A host function uses no device memory, and may be waiting for the thread that pauses; so may who writes the word that

@@ -12,6 +12,10 @@ enum vgx_sim_submit_mode {
 /* QUEUE takes ownership of `op`, which must have a `destroy`; with TRY and WAIT the caller keeps `op`, which has no
  * `destroy`, and gets its result. Returns the context's sticky error if it has one. */
 CUresult vgx_sim_submit(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_submit_mode mode);
+/* The same with the runtime lock held, which this releases. For an operation whose marker others can see: it gets its
+ * ticket before they can wait for the marker. Otherwise one that waits could come before it in the order of the
+ * blocking streams, and neither would start. */
+CUresult vgx_sim_submit_unlock(CUstream stream, struct vgx_sim_op *op, enum vgx_sim_submit_mode mode);
 /* Wait for what was submitted before the call: to a stream (the legacy one: to every blocking stream) or to a context.
  */
 CUresult vgx_sim_wait_stream(CUstream stream);

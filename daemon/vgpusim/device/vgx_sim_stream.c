@@ -240,8 +240,7 @@ CUresult vgx_sim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
   }
   op->record->refs++;
   vgx_sim_event_put_locked(hEvent, op->record);
-  vgx_sim_unlock();
-  return vgx_sim_submit(stream, op, VGX_SIM_QUEUE);
+  return vgx_sim_submit_unlock(stream, op, VGX_SIM_QUEUE);
 }
 
 CUresult vgx_sim_cuEventQuery(CUevent hEvent) {
