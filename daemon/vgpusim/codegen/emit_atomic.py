@@ -34,7 +34,7 @@ def atomic(e: Emitter, ins: ir.Instruction) -> None:
         fence_before(e, ins)
     targets, sources = elements(target), elements(operands[1])
     for index, source in enumerate(sources):
-        where = _by_lane(e, "address", place)
+        where = _in_shared(e, place) if space == "shared" else _by_lane(e, "address", place)
         what = _by_lane(e, "operand", e.read(source, nbits))
         other = None
         if operation == "cas":
@@ -65,6 +65,28 @@ def atomic(e: Emitter, ins: ir.Instruction) -> None:
 def _by_lane(e: Emitter, name: str, value: Value) -> Callable[[str], str]:
     """A function that emits the read of a lane's element."""
     return (lambda _: value.text) if value.uniform else e.spread(name, e.vector(value), value.nbits)
+
+
+def _in_shared(e: Emitter, place: Value) -> Callable[[str], str]:
+    """The same for addresses in shared memory. Those without a pattern are read one by one from an array of offsets:
+    LLVM would take them from the vector's elements, in two or three instructions each."""
+    if place.pattern.known:
+        return _by_lane(e, "address", place)
+    wide = e.v(f"sub {LANES.int(64)} {e.vector(place)}, {e.splat('%shared', 'i64')}")
+    narrow = e.v(f"trunc {LANES.int(64)} {wide} to {LANES.int(32)}")
+    offsets = e.stack("offset.32", f"[{WARP} x i32]")
+    for start in range(0, WARP, 8):
+        chosen = ", ".join(f"i32 {lane}" for lane in range(start, start + 8))
+        part = e.v(f"shufflevector {LANES.int(32)} {narrow}, {LANES.int(32)} poison, <8 x i32> <{chosen}>")
+        at = e.v(f"getelementptr i32, ptr {offsets}, i32 {start}")
+        e.e(f"store volatile <8 x i32> {part}, ptr {at}, align 32")
+
+    def read(lane: str) -> str:
+        at = e.v(f"getelementptr i32, ptr {offsets}, i32 {lane}")
+        offset = e.v(f"load volatile i32, ptr {at}")
+        return e.v(f"add i64 %shared, {e.v(f'zext i32 {offset} to i64')}")
+
+    return read
 
 
 def _all_lanes(e: Emitter, body: Callable[[str], None]) -> None:

@@ -23,6 +23,7 @@ from vgpusim.codegen.emit_segment import (
 )
 from vgpusim.codegen.emit_whole import load_whole, store_whole
 from vgpusim.codegen.emitter import Emitter, emits
+from vgpusim.codegen.induction import Induction
 from vgpusim.codegen.lane_pattern import LANE_BITS, VARYING, Pattern, linear
 from vgpusim.codegen.lane_value import LANES, SCALAR, Form, Value
 from vgpusim.ptx import ir
@@ -111,8 +112,8 @@ def _load_tuples(e: Emitter, place: Value, nbits: int, count: int) -> list[str]:
 
 def _fetch_ahead(e: Emitter, at: Value, nbytes: int, write: bool = False) -> None:
     """Prefetch the rows that later warps probably load: a grid's warps go through memory in steps too wide for the
-    processor's prefetcher, and one warp's work ends before the next one's begins. In a loop this is the next row, else
-    a row of a CTA that this thread runs soon.
+    processor's prefetcher, and one warp's work ends before the next one's begins. In a loop these are the next row and
+    the one of the next iteration, else a row of a CTA that this thread runs soon.
 
     Args:
         at: Addresses of a load of global memory.
@@ -125,9 +126,27 @@ def _fetch_ahead(e: Emitter, at: Value, nbytes: int, write: bool = False) -> Non
         if at.pattern.stride == nbytes:
             row = WARP * nbytes
             _fetch(e, at.text, row * (1 if e.in_loop else _ROWS_AHEAD), row, write)
+            if e.in_loop:
+                _fetch_next(e, at, row, write)
     elif not e.in_loop and width in (8, 16, 32) and is_row(at.pattern, width.bit_length() - 1, nbytes):
         for lane in range(0, WARP, width):
             _fetch(e, place_of_lane(e, at, lane), width * nbytes * _TILES_AHEAD, width * nbytes, write)
+
+
+def _fetch_next(e: Emitter, at: Value, row: int, write: bool) -> None:
+    """Prefetch the row that the next iteration of a loop needs, where a register says how far away it is."""
+    operands = e.instruction.operands if e.instruction else ()
+    place = next((operand for operand in operands if isinstance(operand, ir.Address)), None)
+    if place is None or not isinstance(place.base, ir.Reg):
+        return
+    if e.induction is None:
+        e.induction = Induction(e.graph)
+    found = e.induction.step(place.base, e.position)
+    if found is None or not e.shape(found[0]).uniform:
+        return
+    step, factor = found
+    nbytes = e.v(f"mul i64 {e.resize(SCALAR, e.read(step, step.nbits).text, step.nbits, 64, signed=True)}, {factor}")
+    _fetch(e, e.v(f"add i64 {at.text}, {nbytes}"), 0, row, write)
 
 
 def _fetch_records(e: Emitter, operand: ir.Operand, at: Value, nbytes: int) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from vgpusim.codegen import nan_payload
 from vgpusim.codegen.abi import WARP
+from vgpusim.codegen.induction import Induction
 from vgpusim.codegen.lane_pattern import UNIFORM, linear
 from vgpusim.codegen.lane_value import FP_NAMES, LANES, SCALAR, Bound, Form, Value
 from vgpusim.codegen.passes import State
@@ -70,6 +71,7 @@ class Emitter:
         self.bounds: dict[ir.Reg, Bound] = {}  # the last values of predicates in the current block
         # Offsets from a register that this block has checked for all lanes: (alignment, offset % alignment, in reach).
         self.checked: dict[ir.Reg, tuple[int, int, bool]] = {}
+        self.induction: Induction | None = None  # made when it is first needed
         self.fetched: set[ir.Reg] = set()  # addresses of records that have been prefetched
         self.ready: dict[tuple[object, ...], str] = {}  # matrix fragments that this block has prepared (emit_mma.py)
         self.announced: dict[int, str] = {}  # by id: loads of this block that the sanitizer knows of (emit_watch.py)
@@ -192,6 +194,8 @@ class Emitter:
                     raise self.malformed("floating-point constant of another width")
                 return Value(SCALAR.const(bits, nbits), nbits, UNIFORM)
             case ir.Reg():
+                if self.is_constant(operand):
+                    return self._constant(operand, nbits)
                 pattern = self.shape(operand).pattern
                 form = SCALAR if pattern.known else LANES
                 text = self.v(
@@ -209,6 +213,14 @@ class Emitter:
                 text = self.v(f"xor {value.form.int(1)} {value.text}, {value.form.const(1, 1)}")
                 return Value(text, 1, value.pattern)
         raise self.malformed("operand is not a value")
+
+    def is_constant(self, reg: ir.Reg) -> bool:
+        """Whether reads of a register use its constant (constants.py), so that nothing needs to save it."""
+        return reg in self.state.constants and self.shape(reg).uniform
+
+    def _constant(self, reg: ir.Reg, nbits: int) -> Value:
+        value = self.read(self.state.constants[reg], reg.nbits)
+        return Value(self.resize(value.form, value.text, reg.nbits, nbits), nbits, value.pattern)
 
     def _symbol(self, symbol: ir.Symbol, nbits: int) -> Value:
         """The address of a variable in its own space; local and param addresses are real ones."""

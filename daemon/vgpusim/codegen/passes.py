@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vgpusim.codegen import cfg, inline, liveness, nan_payload, uniformity
+from vgpusim.codegen import cfg, constants, inline, liveness, nan_payload, uniformity
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.cfg import Graph, Yields
 from vgpusim.codegen.liveness import Liveness
@@ -22,6 +22,7 @@ class State:
 
     program: Program
     graph: Graph
+    constants: dict[ir.Reg, ir.Operand]
     live: Liveness
     analysis: Analysis
     deferred: frozenset[ir.Reg]
@@ -69,6 +70,10 @@ def _build_graph(state: State) -> None:
     )
 
 
+def _find_constants(state: State) -> None:
+    state.constants = constants.find(state.program, state.graph)
+
+
 def _compute_liveness(state: State) -> None:
     state.live = liveness.compute(state.graph)
 
@@ -84,6 +89,7 @@ def _find_deferred_nans(state: State) -> None:
 PASSES = (
     Pass("inline", _inline),  # module -> program: one flat body, parameters of calls in registers
     Pass("control flow", _build_graph),  # -> graph: blocks in layout order, loops contiguous
+    Pass("constants", _find_constants),  # -> constants: registers that hold the same value in the whole kernel
     Pass("liveness", _compute_liveness),  # -> live: registers that each block's start still needs
     Pass("uniformity", _analyse_uniformity),  # -> analysis: which registers are scalars, which blocks need masks
     Pass("NaN payloads", _find_deferred_nans),  # -> deferred: registers whose NaN is made canonical when it is read

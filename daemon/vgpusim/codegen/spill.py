@@ -71,4 +71,7 @@ def _needed(e: Emitter, index: int) -> int:
     for operand in end.operands[1:] if end.has("red") else ():
         for reg in ir.registers_of(operand):
             live |= 1 << e.live.index[reg]
+    for reg in e.state.constants:
+        if e.is_constant(reg):
+            live &= ~(1 << e.live.index[reg])
     return live

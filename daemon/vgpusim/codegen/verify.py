@@ -26,6 +26,7 @@ def check(name: str, state: State) -> None:
     {
         "inline": check_program,
         "control flow": check_graph,
+        "constants": check_constants,
         "liveness": check_liveness,
         "uniformity": check_uniformity,
         "NaN payloads": check_deferred,
@@ -133,6 +134,19 @@ def check_graph(state: State) -> None:
             _require(count == (2 if end.guard is not None else 1), f"block {index} has {count} successors")
     for header, last in loops.items():
         _require(header <= last < len(blocks), f"loop {header} to {last}")
+
+
+def check_constants(state: State) -> None:
+    """A constant register has one definition, which all lanes execute."""
+    definitions: dict[ir.Reg, list[ir.Instruction]] = {}
+    for block in state.graph.blocks:
+        for ins in block.all():
+            for reg in ir.defined(ins):
+                definitions.setdefault(reg, []).append(ins)
+    for reg, source in state.constants.items():
+        (ins,) = definitions[reg]
+        _require(ins.guard is None and ins.operands[1] == source, f"{reg.name} by {ins.text}")
+        _require(not ir.registers_of(source), f"{reg.name} of a register")
 
 
 def check_liveness(state: State) -> None:
