@@ -374,6 +374,10 @@ __global__ void warp_mask_divergent(int *p) {
     __syncwarp();
   p[threadIdx.x] = 1;
 }
+__global__ void warp_tiles(int *p) { /* each lane names its half of the warp */
+  __syncwarp(0xffffu << (threadIdx.x & 16));
+  p[threadIdx.x] = 1;
+}
 __global__ void early_exit(int *p, int n) {
   if (threadIdx.x >= n)
     return;
@@ -534,6 +538,7 @@ static const Case cases[] = {
      RUN(int *p = device(64); int *q = device(64); void *a[] = {&p, &q};
          cudaLaunchCooperativeKernel((void *)grid_wide, dim3(8), dim3(32), a, 0, 0))},
     {"ok-early-exit", "none", "", RUN(early_exit<<<1, 64>>>(device(256), 40))},
+    {"ok-warp-tiles", "none", "", RUN(warp_tiles<<<1, 64>>>(device(256)))},
     {"ok-whole-warps", "none", "", RUN(whole_warps<<<1, 64>>>(device(256)))},
 };
 

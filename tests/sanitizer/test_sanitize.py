@@ -33,7 +33,7 @@ SOME = {
         "ok-grid-sync",
         "ok-flags",
     ],
-    "synccheck": ["half-a-warp", "wrong-count", "warp-mask", "ok-early-exit", "ok-whole-warps"],
+    "synccheck": ["half-a-warp", "wrong-count", "warp-mask", "ok-early-exit", "ok-warp-tiles", "ok-whole-warps"],
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vgpusim.codegen import abi, emit_cluster, emit_watch
 from vgpusim.codegen.emit_layout import BARRIER_WORDS
 from vgpusim.codegen.emitter import Emitter, emits
-from vgpusim.codegen.lane_value import SCALAR, Value
+from vgpusim.codegen.lane_value import LANES, SCALAR, Value
 from vgpusim.ptx import ir
 
 _LAUNCH_FAILED = 719  # CUDA_ERROR_LAUNCH_FAILED
@@ -18,15 +18,26 @@ def barrier(e: Emitter, ins: ir.Instruction) -> None:
         emit_cluster.arrive(e)
         return
     if e.state.watched and ins.has("warp"):
-        named = e.vector(e.read(ins.operands[0], 32))
         acting = e.mask_bits()
-        first = e.v(f"and i32 {e.v(e.call('i32', 'llvm.cttz.i32', ('i32', acting), ('i1', 'false')))}, {abi.WARP - 1}")
-        expected = e.v(f"extractelement <{abi.WARP} x i32> {named}, i32 {first}")
-        emit_watch.sync(e, ins, emit_watch.IN_WARP, "0", expected, acting, emit_watch.elsewhere(e))
+        emit_watch.sync(e, ins, emit_watch.IN_WARP, "0", _named(e, ins, acting), acting, emit_watch.elsewhere(e))
     if ins.has("arrive"):
         if e.state.watched:
             watch(e, ins, emit_watch.ARRIVE, "0")
         arrive(e, ins, wait=False)
+
+
+def _named(e: Emitter, ins: ir.Instruction, acting: str) -> str:
+    """The lanes for which a bar.warp.sync of the `acting` lanes waits: those in their masks, which may differ, without
+    acting ones that their own mask leaves out."""
+    kind, lanes = LANES.int(32), ", ".join(f"i32 {1 << lane}" for lane in range(abi.WARP))
+    masks = e.vector(e.read(ins.operands[0], 32))
+    own = e.v(f"icmp ne {kind} {e.v(f'and {kind} {masks}, <{lanes}>')}, zeroinitializer")
+    acts = e.v(f"bitcast i32 {acting} to {LANES.int(1)}")
+    used = e.v(f"select {LANES.int(1)} {acts}, {kind} {masks}, {kind} zeroinitializer")
+    union = e.v(e.call("i32", f"llvm.vector.reduce.or.v{abi.WARP}i32", (kind, used)))
+    left_out = e.v(f"xor i32 {e.v(f'bitcast {LANES.int(1)} {own} to i32')}, -1")
+    left_out = e.v(f"and i32 {left_out}, {acting}")
+    return e.v(f"and i32 {union}, {e.v(f'xor i32 {left_out}, -1')}")
 
 
 def watch(e: Emitter, ins: ir.Instruction, what: int, others: str) -> None:
