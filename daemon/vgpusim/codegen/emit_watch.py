@@ -158,7 +158,7 @@ def access(
 ) -> None:  # fmt: skip
     """Report the addresses that the acting lanes are about to access, unless known to be valid. `value`: what a store
     stores; `sizes`: each lane's bytes, in memory."""
-    known = ins.line % abi.KNOWN_COUNT  # neighbouring lines differ
+    known = _known(e, ins)
     rowed = at.pattern.known and nbytes and all(distance % align == 0 for distance in at.pattern.offsets())
     group = None
     if rowed and space == "shared" and _kind(ins, kind) == _READ:
@@ -174,11 +174,18 @@ def access(
         _announce(e, ins, at, nbytes, align, kind, mask, space, value, sizes)
 
 
+def _known(e: Emitter, ins: ir.Instruction) -> int:
+    """The number of the struct vgx_sim_known of an access. Accesses through one register share it: mostly they are to
+    one allocation, and those through others, which may take turns with them in a loop, are not."""
+    place = next((operand for operand in ins.operands if isinstance(operand, ir.Address)), None)
+    return e.known.setdefault(place.base if place else ins.line, len(e.known)) % abi.KNOWN_COUNT
+
+
 def _announce(
     e: Emitter, ins: ir.Instruction, at: Value, nbytes: int, align: int, kind: str, mask: str | None, space: str,
     value: Value | None, sizes: str,
 ) -> None:  # fmt: skip
-    known = ins.line % abi.KNOWN_COUNT
+    known = _known(e, ins)
     rowed = at.pattern.known and nbytes and all(distance % align == 0 for distance in at.pattern.offsets())
     told = "0"
     if nbytes:

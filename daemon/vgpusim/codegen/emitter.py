@@ -74,6 +74,7 @@ class Emitter:
         self.induction: Induction | None = None  # made when it is first needed
         self.fetched: set[ir.Reg] = set()  # addresses of records that have been prefetched
         self.ready: dict[tuple[object, ...], str] = {}  # matrix fragments that this block has prepared (emit_mma.py)
+        self.known: dict[object, int] = {}  # numbers of registers that watched accesses go through (emit_watch.py)
         self.announced: dict[int, str] = {}  # by id: loads of this block that the sanitizer knows of (emit_watch.py)
 
     @property
