@@ -86,6 +86,7 @@ void vgx_cuda_install_python(void);
 const struct vgx_backend *vgx_warm_backend(const struct vgx_backend *backend, int32_t device);
 const struct vgx_backend *vgx_limit_backend(const struct vgx_backend *backend, struct vgw_ledger *ledger, uint32_t row,
                                             uint64_t limit_nbytes, const uint8_t *host_devices, uint32_t count);
+void vgx_usage_init(const char *library, const char *devices);
 
 /* simulator */
 #define VGX_SIM_ABI_VERSION ...
@@ -178,6 +179,7 @@ SOURCE = """
 #include "vgx_sim_watch.h"
 #include "vgx_template.h"
 #include "vgx_turn.h"
+#include "vgx_usage.h"
 
 void vgx_sim_log(const char *format, ...);
 

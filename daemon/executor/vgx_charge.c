@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "vgw_ledger.h"
 
@@ -26,6 +27,8 @@ struct vgx_charge_entry {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows but `config` */
 static struct vgx_charge_entry *buckets[BUCKETS];
 static uint64_t used[VGW_SIMULATED_DEVICES_MAX]; /* by the driver's number of a device */
+static uint64_t of_graphs[VGW_SIMULATED_DEVICES_MAX], other[VGW_SIMULATED_DEVICES_MAX];
+static pthread_rwlock_t allocating = PTHREAD_RWLOCK_INITIALIZER;
 static struct {
   struct vgw_ledger *ledger;
   uint32_t row, count;
@@ -52,7 +55,8 @@ uint64_t vgx_charge_limit(void) { return config.limit_nbytes; }
 static bool is_device(CUdevice device) { return device >= 0 && (uint32_t)device < config.count; }
 
 static void publish_locked(CUdevice device) {
-  __atomic_store_n(&config.ledger->used[config.row][config.numbers[device]], used[device], __ATOMIC_SEQ_CST);
+  __atomic_store_n(&config.ledger->used[config.row][config.numbers[device]], used[device] + other[device],
+                   __ATOMIC_SEQ_CST);
 }
 
 int64_t vgx_charge_room(CUdevice device) {
@@ -65,7 +69,7 @@ int64_t vgx_charge_room(CUdevice device) {
 
 uint64_t vgx_charge_used(uint32_t device) {
   pthread_mutex_lock(&lock);
-  uint64_t nbytes = device < VGW_SIMULATED_DEVICES_MAX ? used[device] : 0;
+  uint64_t nbytes = device < VGW_SIMULATED_DEVICES_MAX ? used[device] + other[device] : 0;
   pthread_mutex_unlock(&lock);
   return nbytes;
 }
@@ -94,6 +98,46 @@ void vgx_charge_change(CUdevice device, uint64_t from_nbytes, uint64_t to_nbytes
   pthread_mutex_unlock(&lock);
 }
 
+uint64_t vgx_charge_other(CUdevice device) {
+  pthread_mutex_lock(&lock);
+  uint64_t nbytes = is_device(device) ? other[device] : 0;
+  pthread_mutex_unlock(&lock);
+  return nbytes;
+}
+
+void vgx_charge_set_other(CUdevice device, uint64_t nbytes) {
+  if (!is_device(device))
+    return;
+  pthread_mutex_lock(&lock);
+  other[device] = nbytes;
+  publish_locked(device);
+  pthread_mutex_unlock(&lock);
+}
+
+uint64_t vgx_charge_counted(CUdevice device, uint64_t *graphs) {
+  pthread_mutex_lock(&lock);
+  uint64_t nbytes = is_device(device) ? used[device] : 0;
+  *graphs = is_device(device) ? of_graphs[device] : 0;
+  pthread_mutex_unlock(&lock);
+  return nbytes;
+}
+
+void vgx_charge_begin(void) { pthread_rwlock_rdlock(&allocating); }
+
+void vgx_charge_finish(void) { pthread_rwlock_unlock(&allocating); }
+
+bool vgx_charge_exclude(uint32_t patience_ms) {
+  const struct timespec pause = {0, 1000000};
+  int result = pthread_rwlock_trywrlock(&allocating);
+  for (uint32_t i = 0; result != 0 && i < patience_ms; i++) {
+    nanosleep(&pause, NULL);
+    result = pthread_rwlock_trywrlock(&allocating);
+  }
+  return result == 0;
+}
+
+void vgx_charge_include(void) { pthread_rwlock_unlock(&allocating); }
+
 /* --- entries --- */
 
 static struct vgx_charge_entry **find_locked(enum vgx_charge_kind kind, uint64_t key) {
@@ -109,6 +153,7 @@ static void drop_locked(struct vgx_charge_entry *entry) {
   struct bytes *of = entry->of;
   if (--of->refs == 0) {
     used[of->device] -= of->nbytes;
+    of_graphs[of->device] -= entry->kind == VGX_CHARGE_GRAPH ? of->nbytes : 0;
     publish_locked(of->device);
     free(of);
   }
@@ -142,6 +187,7 @@ bool vgx_charge_add(enum vgx_charge_kind kind, uint64_t key, CUdevice device, ui
   *of = (struct bytes){device, nbytes, 1};
   *made = (struct vgx_charge_entry){.of = of, .key = key, .context = context, .kind = kind};
   pthread_mutex_lock(&lock);
+  of_graphs[device] += kind == VGX_CHARGE_GRAPH ? nbytes : 0;
   replace_locked(made);
   pthread_mutex_unlock(&lock);
   return true;

@@ -41,6 +41,20 @@ bool vgx_charge_reserve(CUdevice device, uint64_t nbytes);
 /* Count bytes that are there already, and no longer count some. */
 void vgx_charge_change(CUdevice device, uint64_t from_nbytes, uint64_t to_nbytes);
 
+/* What the driver has taken besides (vgx_limit_driver.c); counts, too. */
+uint64_t vgx_charge_other(CUdevice device);
+void vgx_charge_set_other(CUdevice device, uint64_t nbytes);
+
+/* What entries and reservations count, without the above, and what of it are graphs'. */
+uint64_t vgx_charge_counted(CUdevice device, uint64_t *of_graphs);
+
+/* Between these calls counting and allocating may differ; not to be nested. vgx_charge_exclude() waits until no thread
+ * is between them, and keeps them out until vgx_charge_include(); false: some were not done in time. */
+void vgx_charge_begin(void);
+void vgx_charge_finish(void);
+bool vgx_charge_exclude(uint32_t patience_ms);
+void vgx_charge_include(void);
+
 /* What the tenant may still allocate; negative if it has more than it may. */
 int64_t vgx_charge_room(CUdevice device);
 

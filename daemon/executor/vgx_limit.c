@@ -6,6 +6,7 @@
 #include "vgw_enums.h"
 #include "vgw_shape.h"
 #include "vgx_charge.h"
+#include "vgx_limit_driver.h"
 #include "vgx_limit_pool.h"
 
 #define GRAIN 512u           /* cuMemAlloc's addresses are multiples of it */
@@ -37,9 +38,16 @@ static bool settle(CUresult result, enum vgx_charge_kind kind, uint64_t key, CUd
   return kept || result != CUDA_SUCCESS;
 }
 
+static int begin(void) { return vgx_charge_begin(), 0; }
+static void finish(const int *unused) { (void)unused, vgx_charge_finish(); }
+
+/* From here to the end of the function, what counts and what is allocated may differ. */
+#define COUNTING __attribute__((cleanup(finish), unused)) const int counting = begin()
+
 /* --- linear memory --- */
 
 static CUresult alloc(CUdeviceptr *dptr, size_t bytesize) {
+  COUNTING;
   CUdevice device = device_now();
   uint64_t nbytes = rounded(bytesize, GRAIN);
   CUresult result = vgx_limit_reserve(device, nbytes);
@@ -53,6 +61,7 @@ static CUresult alloc(CUdeviceptr *dptr, size_t bytesize) {
 }
 
 static CUresult alloc_pitch(CUdeviceptr *dptr, size_t *pitch, size_t width, size_t height, unsigned int element) {
+  COUNTING;
   CUdevice device = device_now();
   uint64_t nbytes, more;
   if (__builtin_mul_overflow(rounded(width, GRAIN), height, &nbytes))
@@ -74,6 +83,7 @@ static CUresult alloc_pitch(CUdeviceptr *dptr, size_t *pitch, size_t width, size
 }
 
 static CUresult free_address(CUdeviceptr dptr) {
+  COUNTING;
   struct vgx_charge_entry *entry = vgx_charge_take(VGX_CHARGE_ADDRESS, dptr);
   CUresult result = vgx_limit_real->cuMemFree_v2(dptr);
   for (CUdevice device = 0; !entry && device < (int)vgx_charge_devices(); device++)
@@ -86,6 +96,7 @@ static CUresult free_address(CUdeviceptr dptr) {
 
 static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
                        unsigned long long flags) {
+  COUNTING;
   if (prop->location.type != LOCATION_DEVICE)
     return vgx_limit_real->cuMemCreate(handle, size, prop, flags);
   CUresult result = vgx_limit_reserve(prop->location.id, size);
@@ -99,6 +110,7 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t size, const 
 }
 
 static CUresult release(CUmemGenericAllocationHandle handle) {
+  COUNTING;
   struct vgx_charge_entry *entry = vgx_charge_take(VGX_CHARGE_PHYSICAL, handle);
   CUresult result = vgx_limit_real->cuMemRelease(handle);
   vgx_charge_end(entry, result == CUDA_SUCCESS);
@@ -143,6 +155,7 @@ static uint64_t array_nbytes(const CUDA_ARRAY3D_DESCRIPTOR *desc, uint32_t level
 }
 
 static CUresult create_array(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *desc) {
+  COUNTING;
   CUdevice device = device_now();
   uint64_t nbytes = array_nbytes(desc, 1);
   CUresult result = nbytes ? vgx_limit_reserve(device, nbytes) : CUDA_SUCCESS;
@@ -156,6 +169,7 @@ static CUresult create_array(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *desc
 }
 
 static CUresult destroy_array(CUarray array) {
+  COUNTING;
   struct vgx_charge_entry *entry = vgx_charge_take(VGX_CHARGE_ARRAY, (uintptr_t)array);
   CUresult result = vgx_limit_real->cuArrayDestroy(array);
   vgx_charge_end(entry, result == CUDA_SUCCESS);
@@ -163,6 +177,7 @@ static CUresult destroy_array(CUarray array) {
 }
 
 static CUresult create_mipmap(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned int levels) {
+  COUNTING;
   CUdevice device = device_now();
   uint64_t nbytes = array_nbytes(desc, levels);
   CUresult result = nbytes ? vgx_limit_reserve(device, nbytes) : CUDA_SUCCESS;
@@ -176,6 +191,7 @@ static CUresult create_mipmap(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRI
 }
 
 static CUresult destroy_mipmap(CUmipmappedArray array) {
+  COUNTING;
   struct vgx_charge_entry *entry = vgx_charge_take(VGX_CHARGE_MIPMAP, (uintptr_t)array);
   CUresult result = vgx_limit_real->cuMipmappedArrayDestroy(array);
   vgx_charge_end(entry, result == CUDA_SUCCESS);
@@ -198,17 +214,24 @@ static CUresult set_current(CUcontext context) {
 }
 
 static CUresult create_context(CUcontext *context, unsigned int flags, CUdevice device) {
-  CUresult result = vgx_limit_real->cuCtxCreate_v2(context, flags, device);
-  if (result == CUDA_SUCCESS && !vgx_charge_add(VGX_CHARGE_CONTEXT, (uintptr_t)*context, device, 0, NULL)) {
-    vgx_limit_real->cuCtxDestroy_v2(*context);
-    result = CUDA_ERROR_OUT_OF_MEMORY;
+  CUcontext made = NULL;
+  CUresult result = vgx_limit_real->cuCtxCreate_v2(&made, flags, device);
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = vgx_charge_add(VGX_CHARGE_CONTEXT, (uintptr_t)made, device, 0, NULL) ? vgx_limit_made(device)
+                                                                                : CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS) {
+    *context = made;
+    return result;
   }
+  vgx_charge_end(vgx_charge_take(VGX_CHARGE_CONTEXT, (uintptr_t)made), true);
+  vgx_limit_real->cuCtxDestroy_v2(made);
+  vgx_limit_unmade(device);
   return result;
 }
 
-static CUresult destroy_context(CUcontext context) {
-  struct vgx_charge_entry *entry = vgx_charge_take(VGX_CHARGE_CONTEXT, (uintptr_t)context);
-  CUdevice device = entry ? vgx_charge_entry_device(entry) : -1;
+static CUresult end_context(CUcontext context, CUdevice device, struct vgx_charge_entry *entry) {
+  COUNTING;
   vgx_charge_take_of(context, device);
   CUresult result = vgx_limit_real->cuCtxDestroy_v2(context);
   vgx_charge_end_of(context, device, result == CUDA_SUCCESS ? is_gone : NULL);
@@ -216,11 +239,41 @@ static CUresult destroy_context(CUcontext context) {
   return result;
 }
 
-static CUresult end_primary(CUdevice device, CUresult (*call)(CUdevice)) {
+static CUresult destroy_context(CUcontext context) {
+  struct vgx_charge_entry *entry = vgx_charge_take(VGX_CHARGE_CONTEXT, (uintptr_t)context);
+  CUdevice device = entry ? vgx_charge_entry_device(entry) : -1;
+  CUresult result = end_context(context, device, entry);
+  vgx_limit_unmade(device);
+  return result;
+}
+
+static CUresult retain_primary(CUcontext *context, CUdevice device) {
+  CUcontext made = NULL;
+  CUresult result = vgx_limit_real->cuDevicePrimaryCtxRetain(&made, device);
+  if (result != CUDA_SUCCESS)
+    return result;
+  result = vgx_limit_made(device);
+  if (result == CUDA_SUCCESS) {
+    *context = made;
+    return result;
+  }
+  vgx_limit_real->cuDevicePrimaryCtxRelease_v2(device);
+  vgx_limit_unmade(device);
+  return result;
+}
+
+static CUresult end_primary_counting(CUdevice device, CUresult (*call)(CUdevice)) {
+  COUNTING;
   vgx_charge_take_of(NULL, device);
   CUresult result = call(device);
   vgx_charge_end_of(NULL, device, result == CUDA_SUCCESS ? is_gone : NULL);
+  return result;
+}
+
+static CUresult end_primary(CUdevice device, CUresult (*call)(CUdevice)) {
+  CUresult result = end_primary_counting(device, call);
   vgx_limit_look(device);
+  vgx_limit_unmade(device);
   return result;
 }
 
@@ -232,11 +285,24 @@ static CUresult reset_primary(CUdevice device) {
   return end_primary(device, vgx_limit_real->cuDevicePrimaryCtxReset_v2);
 }
 
+/* Stacks are allocated at once, for all threads that the device can run: 16 GiB on an H200 for stacks of 64 KiB. */
+static CUresult set_other_limit(CUdevice device, int limit, size_t value) {
+  size_t before;
+  bool known = vgx_limit_real->cuCtxGetLimit && vgx_limit_real->cuCtxGetLimit(&before, limit) == CUDA_SUCCESS;
+  CUresult result = vgx_limit_real->cuCtxSetLimit(limit, value);
+  if (result != CUDA_SUCCESS || (result = vgx_limit_made(device)) == CUDA_SUCCESS)
+    return result;
+  if (known)
+    vgx_limit_real->cuCtxSetLimit(limit, before);
+  vgx_limit_unmade(device);
+  return result;
+}
+
 /* A context's heap for its kernels' malloc is device memory, of the size that the program chooses. */
 static CUresult set_limit(int limit, size_t value) {
   CUdevice device = device_now();
   if (limit != CU_LIMIT_MALLOC_HEAP_SIZE)
-    return vgx_limit_real->cuCtxSetLimit(limit, value);
+    return set_other_limit(device, limit, value);
   uint64_t nbytes = value > (HEAP_NBYTES) ? value - (HEAP_NBYTES) : 0;
   CUresult result = vgx_limit_reserve(device, nbytes);
   if (result != CUDA_SUCCESS)
@@ -281,11 +347,13 @@ const struct vgx_backend *vgx_limit_backend(const struct vgx_backend *backend, s
   REPLACE(cuCtxSetCurrent, set_current)
   REPLACE(cuCtxCreate_v2, create_context)
   REPLACE(cuCtxDestroy_v2, destroy_context)
+  REPLACE(cuDevicePrimaryCtxRetain, retain_primary)
   REPLACE(cuDevicePrimaryCtxRelease_v2, release_primary)
   REPLACE(cuDevicePrimaryCtxReset_v2, reset_primary)
   REPLACE(cuCtxSetLimit, set_limit)
   REPLACE(cuMemGetInfo_v2, get_info)
   limited.cuMemMapArrayAsync = NULL; /* which tile has which memory is not followed */
   vgx_limit_pools(backend, &limited);
+  vgx_limit_driver(&limited);
   return &limited;
 }

@@ -40,14 +40,19 @@ static uint64_t left[DEVICES_MAX];                                /* by graphs t
 
 /* --- refusing --- */
 
-static CUresult refuse(CUdevice device, uint64_t nbytes) {
+CUresult vgx_limit_refuse(CUdevice device, uint64_t nbytes) {
   char text[200];
   int64_t room = vgx_charge_room(device);
   if (reason && !atomic_flag_test_and_set(&told)) {
-    snprintf(text, sizeof text,
-             "%llu bytes are not allocated: the tenant's share has %llu MiB of this device, and %lld bytes are free",
-             (unsigned long long)nbytes, (unsigned long long)vgx_charge_limit() >> 20,
-             (long long)(room < 0 ? 0 : room));
+    unsigned long long of_share = vgx_charge_limit() >> 20, left_over = room < 0 ? 0 : (unsigned long long)room;
+    if (nbytes)
+      snprintf(text, sizeof text,
+               "%llu bytes are not allocated: the tenant's share has %llu MiB of this device, and %llu bytes are free",
+               (unsigned long long)nbytes, of_share, left_over);
+    else
+      snprintf(text, sizeof text,
+               "a context or a module is not made: the tenant's share has %llu MiB of this device, which are too few",
+               of_share);
     reason(CUDA_ERROR_OUT_OF_MEMORY, false, text);
   }
   return CUDA_ERROR_OUT_OF_MEMORY;
@@ -136,6 +141,19 @@ void vgx_limit_look(CUdevice device) {
   pthread_mutex_unlock(&lock);
 }
 
+uint64_t vgx_limit_present(CUdevice device) {
+  if (!is_device(device))
+    return 0;
+  uint64_t of_graphs;
+  pthread_mutex_lock(&lock);
+  look_at_pools_locked(device);
+  uint64_t counted = vgx_charge_counted(device, &of_graphs);
+  of_graphs += left[device];
+  uint64_t reserved = of_graphs ? reserved_for_graphs(device) : 0;
+  pthread_mutex_unlock(&lock);
+  return counted - of_graphs + (of_graphs < reserved ? of_graphs : reserved);
+}
+
 /* Have the driver free what it keeps for later, as it does itself when a card's memory is short. */
 static void trim_locked(CUdevice device) {
   observe_locked();
@@ -162,7 +180,7 @@ CUresult vgx_limit_reserve(CUdevice device, uint64_t nbytes) {
   pthread_mutex_lock(&lock);
   bool fits = reserve_locked(device, nbytes);
   pthread_mutex_unlock(&lock);
-  return fits ? CUDA_SUCCESS : refuse(device, nbytes);
+  return fits ? CUDA_SUCCESS : vgx_limit_refuse(device, nbytes);
 }
 
 /* --- pools --- */
@@ -302,7 +320,7 @@ static CUresult allocate_locked(CUdevice device, CUdeviceptr *dptr, size_t nbyte
     sum_locked(before);
     counted = vgx_charge_reserve(device, nbytes);
     if (!counted && nbytes > kept_locked(device))
-      return refuse(device, nbytes);
+      return vgx_limit_refuse(device, nbytes);
   }
   CUresult result =
       pool ? real->cuMemAllocFromPoolAsync(dptr, nbytes, pool, stream) : real->cuMemAllocAsync(dptr, nbytes, stream);
@@ -315,7 +333,7 @@ static CUresult allocate_locked(CUdevice device, CUdeviceptr *dptr, size_t nbyte
       if (real->cuMemFreeAsync(*dptr, stream) == CUDA_SUCCESS)
         add_freeing_locked(stream);
       trim_locked(each);
-      result = refuse(each, nbytes);
+      result = vgx_limit_refuse(each, nbytes);
     }
   return result;
 }

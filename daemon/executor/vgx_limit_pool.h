@@ -16,4 +16,10 @@ void vgx_limit_look(CUdevice device);
  * CUDA_ERROR_OUT_OF_MEMORY if they still are, which the client is told once. */
 CUresult vgx_limit_reserve(CUdevice device, uint64_t nbytes);
 
+/* CUDA_ERROR_OUT_OF_MEMORY, and tell the client why, once. 0: of a context or module, whose size the driver chooses. */
+CUresult vgx_limit_refuse(CUdevice device, uint64_t nbytes);
+
+/* Bytes that count and that the device has: of graphs that are not launched yet it has none. */
+uint64_t vgx_limit_present(CUdevice device);
+
 #endif

@@ -21,12 +21,14 @@ from vgpusim.profiles import profile
 
 from .._gen.api import GROUPS, QUOTAS
 from ..devices.mps import PIPE_DIRECTORY
+from ..devices.selection import name_of
 from . import image_params, landlock, seccomp
 from .confine import Files, confine, readable
 from .control import NO_LIMIT, Assignment, Control, WarmOrder, send_attached, send_refused
 
 _LINE_NBYTES = 1024
 _DEVICES_MAX = 64  # entries of vgx_serve_options.host_devices
+_NVML = "libnvidia-ml.so.1"
 _NAME_CHARS = 200  # of a kernel's name in a line that must still say what to do
 _TELL_S = 1.0
 _UNUSABLE = (RuntimeError, OSError, ValueError)  # errors of setting up a backend, with one line that says why
@@ -215,6 +217,10 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
 
 def _limit_memory(executor: Any, assignment: Assignment, backend: Backend, options: Any) -> Backend:
     """The real driver's functions, with the tenant's limit of memory."""
+    devices = ",".join(name_of(device) for device in assignment.inventory["devices"])
+    beside = os.path.join(os.path.dirname(assignment.libcuda), _NVML)
+    nvml = beside if os.path.isabs(assignment.libcuda) and os.path.exists(beside) else _NVML
+    executor.lib.vgx_usage_init(nvml.encode(), devices.encode())
     pointer = executor.lib.vgx_limit_backend(
         backend.pointer,
         options.ledger,

@@ -13,8 +13,8 @@ from vgpud.devices.ledger import Ledger
 
 ROOT = Path(__file__).resolve().parents[3]
 INCLUDES = [f"-I{ROOT / folder}" for folder in ("daemon/executor", "protocol/c", "build/gen")]
-SOURCES = ("vgx_limit.c", "vgx_limit_pool.c", "vgx_charge.c")
-CREATING = {"alloc", "pitch", "pool_alloc", "create", "array", "graph"}
+SOURCES = ("vgx_limit.c", "vgx_limit_driver.c", "vgx_limit_pool.c", "vgx_charge.c")
+CREATING = {"alloc", "pitch", "pool_alloc", "create", "array", "graph", "module_load"}
 _numbers = itertools.count()
 
 
@@ -68,7 +68,7 @@ class Limited:
 
     def set(self, name: str, value: int) -> None:
         """Set a variable of the driver."""
-        kind = ctypes.c_int if name in ("fails", "reuses", "busy") else ctypes.c_uint64
+        kind = ctypes.c_int if name in ("fails", "reuses", "busy", "silent") else ctypes.c_uint64
         kind.in_dll(self.library, f"vgt_{name}").value = value
 
     def write(self, row: int, nbytes: int) -> None:

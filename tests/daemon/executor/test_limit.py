@@ -11,6 +11,7 @@ import pytest
 from vgpud.devices.ledger import Ledger
 
 from tests.daemon.executor.limited import Limited, build
+from tests.daemon.running import wait_until
 
 MIB = 1 << 20
 BLOCK = 32 * MIB  # a pool reserves as many bytes at once
@@ -259,3 +260,76 @@ def test_rows_of_a_tenant_are_summed() -> None:
         place = (1 + row) * 48 * 8
         ledger._memory[place : place + 8] = nbytes.to_bytes(8, "little")
     assert (ledger.used_by_tenant(0, "a"), ledger.used_by_tenant(0, "b"), ledger.used_by_tenant(0, "c")) == (5, 2, 0)
+
+
+@pytest.fixture
+def told(begin: Begin) -> Limited:
+    """A session whose driver tells what this process has."""
+    limited = begin(1024)
+    limited.set("silent", 0)
+    return limited
+
+
+def test_a_context_counts_and_one_too_many_is_undone(told: Limited) -> None:
+    told.ok("alloc", 100 * MIB)
+    assert told("own_context", 1) == 0
+    assert told.used == 400 * MIB
+    assert told("own_context", 0) == 0
+    assert told.used == 100 * MIB
+    told.ok("alloc", 700 * MIB)
+    assert told("own_context", 1) == OUT_OF_MEMORY
+    assert told.used == 800 * MIB
+
+
+def test_a_module_counts_and_one_too_many_is_undone(told: Limited) -> None:
+    told.set("module", 700 * MIB)
+    module = told.ok("module_load")
+    assert told.used == 700 * MIB
+    assert told("alloc", 400 * MIB) == OUT_OF_MEMORY
+    assert told("module_load") == OUT_OF_MEMORY
+    assert told.used == 700 * MIB
+    told.ok("module_unload", module)
+    assert told.used == 0
+
+
+def test_stacks_count_and_too_large_ones_are_as_before(told: Limited) -> None:
+    assert told("stack", 1024) == 0
+    assert told.used == MIB
+    assert told("stack", 800 << 10) == 0
+    assert told.used == 800 * MIB
+    assert told("stack", 1100 << 10) == OUT_OF_MEMORY
+    assert told.used == 800 * MIB
+    assert told("stack", 1024) == 0
+    assert told.used == MIB
+
+
+def test_what_a_graph_will_have_hides_nothing(told: Limited) -> None:
+    """Its nodes count from instantiation on, and the driver has the memory from the first launch on."""
+    told.set("module", 300 * MIB)
+    told.ok("graph", 500 * MIB)
+    told.ok("module_load")
+    assert told.used == 800 * MIB
+    told.set("graph_kept", 500 * MIB)
+    told.set("module", MIB)
+    told.ok("module_load")
+    assert told.used == 801 * MIB
+
+
+def test_what_a_kernel_takes_is_found_within_a_second(told: Limited) -> None:
+    told.ok("module_load")
+    told.set("own", 600 * MIB)
+    wait_until(lambda: told.used == 600 * MIB)
+    assert told("alloc", 500 * MIB) == OUT_OF_MEMORY
+    told.set("own", 0)
+    wait_until(lambda: told.used == 0)
+    told.set("own", 64 * MIB)  # not much: blocks of which a part is unused
+    assert told.used == 0
+
+
+def test_a_driver_that_does_not_tell_has_what_programs_allocate_counted(begin: Begin) -> None:
+    limited = begin(128)
+    assert limited("own_context", 1) == 0
+    limited.set("module", 500 * MIB)
+    limited.ok("module_load")
+    assert limited.used == 0
+    limited.ok("alloc", 128 * MIB)

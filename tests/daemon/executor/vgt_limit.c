@@ -8,8 +8,10 @@
 #include "vgx_backend.h"
 #include "vgx_charge.h"
 #include "vgx_limit.h"
+#include "vgx_usage.h"
 
 #define BLOCK (32ull << 20)
+#define CONTEXT (300ull << 20)
 enum { ALLOCATIONS = 4096, POOLS = 8 };
 
 int vgt_busy;              /* streams have work to do */
@@ -17,6 +19,9 @@ int vgt_fails;             /* the driver's functions that allocate answer OUT_OF
 uint64_t vgt_graph_nbytes; /* what the next graph's node allocates */
 uint64_t vgt_graph_kept;   /* reserved for graphs */
 int vgt_reuses;            /* another thread gets what is freed before the driver's call returns */
+int vgt_silent = 1;        /* NVML does not list this process */
+uint64_t vgt_own;          /* what the driver has for contexts, modules and the like */
+uint64_t vgt_module = 0;   /* what the next module takes of it */
 uint64_t vgt_taken;        /* what another session of the tenant takes while the driver allocates for a pool */
 static struct vgw_ledger *ledger;
 static struct vgx_backend driver;
@@ -192,23 +197,49 @@ static CUresult graph_attribute(CUdevice device, int attribute, void *value) {
 
 static CUresult graph_trim(CUdevice device) { return (void)device, vgt_graph_kept = 0, CUDA_SUCCESS; }
 
+static CUresult module_load(CUmodule *module, const void *image, uint64_t nbytes) {
+  (void)image, (void)nbytes;
+  vgt_own += vgt_module;
+  return *module = (CUmodule)(uintptr_t)(vgt_module + 1), CUDA_SUCCESS;
+}
+
+static CUresult module_unload(CUmodule module) { return vgt_own -= (uintptr_t)module - 1, CUDA_SUCCESS; }
+
+bool vgx_usage_read(CUdevice device, uint64_t *nbytes) {
+  (void)device;
+  *nbytes = vgt_own + vgt_graph_kept;
+  for (int i = 1; i < ALLOCATIONS; i++)
+    *nbytes += allocations[i].pool < 0 ? (allocations[i].nbytes + 511) / 512 * 512 : 0;
+  for (int i = 0; i < POOLS; i++)
+    *nbytes += pools[i].is_live ? pools[i].reserved : 0;
+  return !vgt_silent;
+}
+
 static CUresult device_now(CUdevice *device) { return *device = 0, CUDA_SUCCESS; }
 
 static CUresult set_current(CUcontext context) { return (void)context, CUDA_SUCCESS; }
 
 static CUresult ctx_create(CUcontext *context, unsigned int flags, CUdevice device) {
-  return (void)flags, (void)device, *context = (CUcontext)&contexts[1], CUDA_SUCCESS;
+  return (void)flags, (void)device, vgt_own += CONTEXT, *context = (CUcontext)&contexts[1], CUDA_SUCCESS;
 }
 
-static CUresult ctx_destroy(CUcontext context) { return (void)context, CUDA_SUCCESS; }
+static CUresult ctx_destroy(CUcontext context) { return (void)context, vgt_own -= CONTEXT, CUDA_SUCCESS; }
 
 static CUresult attribute_of(void *value, int attribute, CUdeviceptr address) {
   return (void)value, (void)attribute, (void)address, CUDA_ERROR_INVALID_VALUE; /* freed with its context */
 }
 
+static size_t stack_nbytes;
+
 static CUresult set_limit(int limit, size_t value) {
-  return (void)limit, (void)value, vgt_fails ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  if (limit == 0) {
+    vgt_own += (value - stack_nbytes) << 10; /* as many threads */
+    stack_nbytes = value;
+  }
+  return vgt_fails ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
+
+static CUresult get_limit(size_t *value, int limit) { return (void)limit, *value = stack_nbytes, CUDA_SUCCESS; }
 
 static CUresult map_arrays(CUarrayMapInfo *infos, unsigned int count, CUstream stream) {
   return (void)infos, (void)count, (void)stream, CUDA_SUCCESS;
@@ -243,6 +274,7 @@ void vgt_begin(struct vgw_ledger *to, uint64_t limit_nbytes, int has_pools) {
       .cuCtxCreate_v2 = ctx_create,
       .cuCtxDestroy_v2 = ctx_destroy,
       .cuCtxSetCurrent = set_current,
+      .cuCtxGetLimit = get_limit,
       .cuCtxSetLimit = set_limit,
       .cuDeviceGetDefaultMemPool = default_pool,
       .cuDeviceSetMemPool = set_pool,
@@ -273,6 +305,8 @@ void vgt_begin(struct vgw_ledger *to, uint64_t limit_nbytes, int has_pools) {
       .cuStreamGetCaptureInfo_v2 = capture_info,
       .cuStreamQuery = stream_query,
       .cuStreamSynchronize = stream_wait,
+      .load_module = module_load,
+      .cuModuleUnload = module_unload,
   };
   limited = vgx_limit_backend(&driver, ledger, 0, limit_nbytes, devices, 1);
   limited->cuCtxSetCurrent((CUcontext)&contexts[0]);
@@ -354,6 +388,17 @@ int vgt_graph(uint64_t nbytes, uint64_t *exec) {
 int vgt_graph_destroy(uint64_t exec) { return (int)limited->cuGraphExecDestroy((CUgraphExec)(uintptr_t)exec); }
 
 int vgt_graph_trim(void) { return (int)limited->cuDeviceGraphMemTrim(0); }
+
+int vgt_module_load(uint64_t *module) {
+  CUmodule made = NULL;
+  CUresult result = limited->load_module(&made, NULL, 0);
+  *module = (uintptr_t)made;
+  return (int)result;
+}
+
+int vgt_module_unload(uint64_t module) { return (int)limited->cuModuleUnload((CUmodule)(uintptr_t)module); }
+
+int vgt_stack(uint64_t nbytes) { return (int)limited->cuCtxSetLimit(0, nbytes); }
 
 int vgt_heap(uint64_t nbytes) { return (int)limited->cuCtxSetLimit(2, nbytes); }
 

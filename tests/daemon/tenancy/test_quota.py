@@ -108,10 +108,11 @@ result, more = allocate((before - 512 * MIB) // (2 * MIB) * (2 * MIB))
 assert result == 2, (result, "over the share")
 assert free() == before - used, "a refusal costs nothing"
 release(one)
-assert free() == before, (before, free())
-result, most = allocate(before // (2 * MIB) * (2 * MIB) - 4 * MIB)
+kept = before - free()
+assert 0 <= kept <= (2 * MIB if {path!r} == "cuModuleLoadData" else 0), kept  # a card's driver keeps a block of 2 MiB
+result, most = allocate(before // (32 * MIB) * (32 * MIB) - 32 * MIB)  # a card's pool reserves 32 MiB at once
 ok(result)
-assert free() <= 6 * MIB
+assert free() < 64 * MIB
 """,
     )
 
