@@ -119,24 +119,24 @@ static struct vgx_sim_texel sample(const struct vgx_sim_texture *t, const float 
   return t->filter == 0 && !part ? corners.texel[0] : vgx_sim_filter_sum(&corners, t);
 }
 
-/* The face of a cube that a direction meets, and where on it. */
+/* The face of a cube that a direction meets, and where on it. Of equal components z goes before y, and y before x. */
 static int64_t face_of(const float d[3], float x[2]) {
   float ax = fabsf(d[0]), ay = fabsf(d[1]), az = fabsf(d[2]), m;
   int64_t face;
-  if (ax >= ay && ax >= az) {
-    face = d[0] < 0;
-    m = ax;
-    x[0] = d[0] < 0 ? d[2] : -d[2];
+  if (az >= ay && az >= ax) {
+    face = 4 + (d[2] < 0);
+    m = az;
+    x[0] = d[2] < 0 ? -d[0] : d[0];
     x[1] = -d[1];
-  } else if (ay >= az) {
+  } else if (ay >= ax) {
     face = 2 + (d[1] < 0);
     m = ay;
     x[0] = d[0];
     x[1] = d[1] < 0 ? -d[2] : d[2];
   } else {
-    face = 4 + (d[2] < 0);
-    m = az;
-    x[0] = d[2] < 0 ? -d[0] : d[0];
+    face = d[0] < 0;
+    m = ax;
+    x[0] = d[0] < 0 ? d[2] : -d[2];
     x[1] = -d[1];
   }
   for (int i = 0; i < 2; i++)

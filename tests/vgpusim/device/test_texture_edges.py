@@ -93,6 +93,16 @@ def test_integers_between_texels(sim: Simulator, form: str, channels: int) -> No
     assert digest(sample(sim, texture, places, [image])) == DIGEST_INTEGERS[form]
 
 
+def test_edges_of_a_cube(sim: Simulator) -> None:
+    """Directions of two or three equal components have a face, too."""
+    image = np.zeros((6, 8, 8, 4), np.float32)
+    image[..., 0], image[..., 1], image[..., 2] = np.ogrid[:6, :8, :8]
+    directions = np.array([d for d in itertools.product((-1, -0.5, 0, 0.5, 1), repeat=3) if any(d)])
+    places = _at(x=directions[:, 0], y=directions[:, 1], z=directions[:, 2])
+    found = sample(sim, Texture("cube", "f32", 4, 0, 1, NORMALIZED), places, [image])
+    assert digest(found[:, :3]) == "3f3f00d311"
+
+
 def test_signed_bytes(sim: Simulator) -> None:
     image = np.zeros((1, 1, 512, 1), np.int8)
     image[0, 0, ::2, 0] = np.arange(-128, 128)
