@@ -1,6 +1,6 @@
 """Floating-point arithmetic. f16 is computed as LLVM's half; bf16 in f32 and rounded once (LLVM's bfloat needs run-time
 functions on most CPUs). Nothing is contracted: fma only where PTX says so. Approximate operations are more accurate
-than a GPU's."""
+than a GPU's, but for reciprocals and quotients of f32 (emit_reciprocal.py)."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def packed_forms(e: Emitter, ins: ir.Instruction, form: Form, args: list[str]) -
 
 def arithmetic(e: Emitter, ins: ir.Instruction) -> None:
     """add, sub, mul, mad/fma, div, min, max, abs, neg of any float type, packed ones included."""
-    from vgpusim.codegen import emit_rounding
+    from vgpusim.codegen import emit_reciprocal, emit_rounding
 
     nbits = ir.TYPE_NBITS[ins.type]
     if (ins.type == "f32x2" and ins.opcode not in ("add", "sub", "mul", "fma")) or len(
@@ -135,6 +135,8 @@ def arithmetic(e: Emitter, ins: ir.Instruction) -> None:
         mode = ins.one_of("rz", "rm", "rp")
         if mode:
             value = emit_rounding.directed(e, wide, ins.opcode, kind, values, mode)
+        elif ins.opcode == "div" and ins.has("approx", "full"):
+            value = emit_reciprocal.quotient(e, wide, values[0], values[1], ins.has("full"), ftz)
         else:
             value = _compute(e, ins, wide, kind, values)
         if kind == "f64" and ins.opcode != "div":
@@ -276,7 +278,7 @@ def fused(e: Emitter, ins: ir.Instruction) -> None:
 
 @emits("rcp", "sqrt", "rsqrt", "sin", "cos", "ex2", "lg2", "tanh")
 def unary(e: Emitter, ins: ir.Instruction) -> None:
-    from vgpusim.codegen import emit_rounding
+    from vgpusim.codegen import emit_reciprocal, emit_rounding
 
     nbits = ir.TYPE_NBITS[ins.type]
     form, raw = e.sources(ins, ins.operands[1:2], nbits, any_nan=ins.type == "f32")
@@ -291,7 +293,10 @@ def unary(e: Emitter, ins: ir.Instruction) -> None:
     else:
         if kind == "f16":  # computed in f32: one rounding at the end
             element, x = "float", e.v(f"fpext {wide.of('half')} {x} to {wide.of('float')}")
-        value = _function(e, ins.opcode, wide, element, x)
+        if ins.opcode == "rcp" and ins.has("approx") and kind == "f32":
+            value = emit_reciprocal.reciprocal(e, wide, x, ftz)
+        else:
+            value = _function(e, ins.opcode, wide, element, x)
         if kind == "f16":
             value = e.v(f"fptrunc {wide.of('float')} {value} to {wide.of('half')}")
         bits = result_bits(e, wide, value, kind, ftz)
