@@ -179,7 +179,7 @@ def _combine(e: Emitter, kind: str, operation: str, old: str, value: str, flushe
         if operation == "add":
             total = e.v(f"fadd {form.of(element)} {x}, {y}")
         elif operation in ("min", "max"):
-            total = e.fcall(form, "minnum" if operation == "min" else "maxnum", element, x, y)
+            total = e.fcall(form, operation + "imumnum", element, x, y)  # -0 is below +0
         else:
             raise e.unsupported()
         bits = emit_float.result_bits(e, form, total, base)

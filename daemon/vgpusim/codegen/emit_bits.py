@@ -245,8 +245,10 @@ def _find_set_helper(e: Emitter, form: Form, name: str) -> str:
         found = inner.v(f"select {flag} {taken}, {kind} {at}, {kind} {found}")
     back = inner.v(f"sub {kind} {form.const(31, 32)}, {found}")
     missing = inner.v(f"icmp eq {kind} {found}, {none}")
+    least = inner.v(f"icmp eq {kind} %offset, {form.const(1 << 31, 32)}")  # a card gives 0
     mirror = inner.v(f"and {flag} {down}, {inner.v(f'xor {flag} {missing}, {form.const(1, 1)}')}")
-    inner.e(f"ret {kind} {inner.v(f'select {flag} {mirror}, {kind} {back}, {kind} {found}')}")
+    result = inner.v(f"select {flag} {mirror}, {kind} {back}, {kind} {found}")
+    inner.e(f"ret {kind} {inner.v(f'select {flag} {least}, {kind} {zero}, {kind} {result}')}")
     e.declarations |= inner.declarations
     listed = ", ".join(f"{kind} %{argument}" for argument in ("mask", "base", "offset"))
     body = "\n".join(inner.lines)

@@ -155,7 +155,7 @@ def arithmetic(e: Emitter, ins: ir.Instruction) -> None:
     e.put(ins.operands[0], form, bits, nbits)
 
 
-_OUTSIDE_NAN = 0x7FF7  # what tensor maps put outside a tensor, in f16 and bf16
+_OUTSIDE_NAN = 0x7FF7  # of either sign: what tensor maps put outside a tensor, in f16 and bf16
 
 
 def _zero_outside(e: Emitter, ins: ir.Instruction, form: Form, kind: str, factors: list[str], bits: str) -> str:
@@ -163,7 +163,8 @@ def _zero_outside(e: Emitter, ins: ir.Instruction, form: Form, kind: str, factor
     if kind not in ("f16", "bf16") or ins.opcode != "fma":
         raise e.unsupported()
     word, flag = form.int(16), form.int(1)
-    outside = [e.v(f"icmp eq {word} {factor}, {form.const(_OUTSIDE_NAN, 16)}") for factor in factors]
+    sizes = [e.v(f"and {word} {factor}, {form.const(0x7FFF, 16)}") for factor in factors]
+    outside = [e.v(f"icmp eq {word} {size}, {form.const(_OUTSIDE_NAN, 16)}") for size in sizes]
     either = e.v(f"or {flag} {outside[0]}, {outside[1]}")
     return e.v(f"select {flag} {either}, {word} {form.const(0, 16)}, {word} {bits}")
 

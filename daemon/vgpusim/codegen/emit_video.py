@@ -24,12 +24,14 @@ def video(e: Emitter, ins: ir.Instruction) -> None:
     types = [word for word in ins.modifiers if word in ir.TYPE_NBITS]
     second, target = ins.one_of(*_SECOND), _part_of(ins, "d")
     if ins.opcode == "vset" and len(types) == 2:
-        types.insert(0, "u32")
+        types.insert(0, types[0])  # of the second operation; the comparison gives 0 or 1
     merged = target != (0, 32)
     if len(types) != 3 or not set(types) <= _TYPES or len(ins.operands) != (4 if second or merged else 3):
         raise e.unsupported()
     if merged and second:
         raise e.unsupported("a part of the destination and a second operation")
+    if merged and ins.has("sat") and ins.opcode in ("vshl", "vshr"):
+        raise e.unsupported("saturation of shifts in a part of the destination")
     to, a_type, b_type = types
     form, values = e.sources(ins, ins.operands[1:], 32)
     wide = form.int(_WIDE)
@@ -103,8 +105,11 @@ def _bounded(e: Emitter, ins: ir.Instruction, form: Form, to: str, result: str, 
 
 
 def _merged(e: Emitter, form: Form, bits: str, c: str, first: int, nbits: int) -> str:
+    """A card takes the result's lowest bits, but the high half into d.h1."""
     kind, mask = form.int(32), ((1 << nbits) - 1) << first
-    placed = e.v(f"and {kind} {e.v(f'shl {kind} {bits}, {form.const(first, 32)}')}, {form.const(mask, 32)}")
+    if nbits == 8:
+        bits = e.v(f"shl {kind} {bits}, {form.const(first, 32)}")
+    placed = e.v(f"and {kind} {bits}, {form.const(mask, 32)}")
     return e.v(f"or {kind} {placed}, {e.v(f'and {kind} {c}, {form.const(~mask, 32)}')}")
 
 

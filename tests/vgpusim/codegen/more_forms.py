@@ -134,6 +134,34 @@ def _video() -> Iterator[Form]:
         yield _form(f"vset{parts}.{a}.{a}.{name}.add D, A, B, C;", a, a, a, a)
 
 
+def _parts() -> Iterator[Form]:
+    """Scalar video instructions on parts of registers. A card saturates u32 into a part, too, which is refused here."""
+    signs = ("u32", "s32")
+    operations = ("vadd", "vsub", "vabsdiff", "vmin", "vmax")
+    for name, d, a, b in itertools.product(operations, signs, signs, signs):
+        for part, sat in itertools.product(("b0", "b1", "b3", "h0", "h1"), ("", ".sat") if d == "s32" else ("",)):
+            yield _form(f"{name}.{d}.{a}.{b}{sat} D.{part}, A, B, C;", d, a, b, d)
+        yield _form(f"{name}.{d}.{a}.{b}.sat.max D, A.b1, B.h1, C;", d, a, b, d)
+        yield _form(f"{name}.{d}.{a}.{b}.min D, A.h0, B.b3, C;", d, a, b, d)
+    for a, b in itertools.product(signs, signs):
+        yield _form(f"vset.{a}.{b}.lt D.b1, A, B, C;", a, a, b, "u32")
+        yield _form(f"vset.{a}.{b}.ge D, A.b1, B.h0;", a, a, b)
+        for op in ("min", "max"):
+            yield _form(f"vset.{a}.{b}.ge.{op} D, A, B, C;", a, a, b, "u32")
+
+
+def _searches_and_carries() -> Iterator[Form]:
+    for base, offset in itertools.product(
+        ("rem.u32 x, B, 32;", "mov.b32 x, B;", "mov.b32 x, 0;", "mov.b32 x, 31;"),
+        ("rem.s32 y, C, 34;", "mov.b32 y, C;", "mov.b32 y, 0;", "mov.b32 y, -1;", "mov.b32 y, 2;"),
+    ):
+        yield _form(f"{{ .reg .b32 x, y; {base} {offset} fns.b32 D, A, x, y; }}", "b32", "b32", "b32", "b32")
+    for first, then, kind in itertools.product(("add.cc", "sub.cc"), ("addc", "subc", "addc.cc", "subc.cc"),
+                                               ("u32", "s64")):  # fmt: skip
+        more = f"addc.{kind} D, D, 0;" if then.endswith(".cc") else ""
+        yield _form(f"{{ .reg .b{kind[1:]} x; {first}.{kind} x, A, B; {then}.{kind} D, x, C; {more} }}", *4 * (kind,))
+
+
 def _whole_numbers() -> Iterator[Form]:
     for op, kind in itertools.product(("add", "min", "max"), ("u16x2", "s16x2")):
         yield _form(f"{op}.{kind} D, A, B;", kind, kind, kind)
@@ -204,7 +232,7 @@ def _approximations() -> Iterator[Form]:
 @functools.cache
 def forms() -> tuple[Form, ...]:
     known = {form.text for form in recorded_forms()}
-    made = itertools.chain(_integer_conversions(), _float_conversions(), _comparisons(), _video(), _whole_numbers(),
-                           _floats(), _approximations())  # fmt: skip
+    made = itertools.chain(_integer_conversions(), _float_conversions(), _comparisons(), _video(), _parts(),
+                           _searches_and_carries(), _whole_numbers(), _floats(), _approximations())  # fmt: skip
     found = {form.text: form for form in made if form.text not in known}
     return tuple(found.values())

@@ -55,3 +55,19 @@ ret; }}"""
     assert np.array_equal(out[:, 2:4], words[:, :2])
     assert np.array_equal(out[:, 4:], np.where(equal[:, None], words[:, 4:], words[:, :2]))
     assert 0 < equal.sum() < 32
+
+
+@pytest.mark.parametrize("kind", ["f16x2", "bf16x2"])
+def test_least_and_greatest_of_zeros(kind: str) -> None:
+    """-0 is below +0, whichever comes first; a NaN loses."""
+    nan, one, minus = {"f16x2": 0x7E00, "bf16x2": 0x7FC0}[kind], 0x3C00, 0x8000
+    first = np.resize(np.array([0, minus, 0, minus, nan, one], np.uint32), 32)
+    second = np.resize(np.array([minus, 0, one, one, one, nan], np.uint32), 32)
+    for operation, expected in (("min", [minus, minus, 0, minus, one, one]), ("max", [0, 0, one, one, one, one])):
+        memory = np.stack([first, first], 1)
+        text = f"""{HEADER}.visible .entry k(.param .u64 p, .param .u64 q) {{ .reg .b32 %r<4>; .reg .b64 %x, %y;
+ld.param.u64 %x, [p]; ld.param.u64 %y, [q]; mov.u32 %r0, %tid.x; mad.wide.u32 %x, %r0, 8, %x;
+mad.wide.u32 %y, %r0, 4, %y; ld.global.u32 %r1, [%y]; red.global.{operation}.noftz.v2.{kind} [%x], {{%r1, %r1}};
+ret; }}"""
+        run(text, "k", 1, 32, [memory, second])
+        assert memory[:6].tolist() == [[value, value] for value in expected]
