@@ -94,7 +94,6 @@ struct vgx_session {
   atomic_bool has_split;                /* some graph node is, or was */
   struct executor_thread *threads;      /* all of them; under table_lock */
   uint32_t primaries[VGX_DEVICES_MAX];  /* id of each device's primary context, 0: not retained; under table_lock */
-  uint64_t reserved_nbytes;             /* of vgpuHostReserve */
   uint64_t quota_used[VGW_QUOTA_COUNT]; /* by this session; under table_lock */
   atomic_llong calls_left;              /* until the next look at the clock; without a limit not used */
   pthread_mutex_t pace_lock;            /* locked by the thread that is being held back */

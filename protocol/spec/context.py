@@ -166,7 +166,7 @@ fn(
     [],
     WAITING,
     blocks=True,
-    asked="vgs_mirror_after(vgs_wait_context(), 0, true)",
+    asked="vgs_mirror_wait_context()",
     doc="Wait for all work of the current context.",
 )
 fn("cuCtxSynchronize_v2", [ptr("ctx", "CUcontext")], need=INIT, doc="Wait for all work of a context.")

@@ -50,7 +50,9 @@ fn(
     [handle("hEvent", EVENT, otherwise="vgs_ipc_event_query")],
     WAITING,
     leaves_work=False,
-    answers=CAPTURED | {"vgs_event_is_done(hEvent_object)": "CUDA_SUCCESS"},
+    client_before="vgs_mirror_before_wait()",
+    answers=CAPTURED | {"vgs_event_is_done(hEvent_object)": "vgs_mirror_after(CUDA_SUCCESS, hEvent_object->stream)"},
+    client_after="result = vgs_mirror_after(result, hEvent_object->stream)",
     doc="Whether the marked point is reached.",
 )
 fn(
@@ -58,15 +60,14 @@ fn(
     [handle("hEvent", EVENT, otherwise="vgs_ipc_event_synchronize")],
     WAITING,
     blocks=True,
+    client_before="vgs_mirror_before_wait()",
     answers=CAPTURED
     | {
-        "vgs_event_is_done(hEvent_object)": "vgs_mirror_after(CUDA_SUCCESS, hEvent_object->stream, false)",
+        "vgs_event_is_done(hEvent_object)": "vgs_mirror_after(CUDA_SUCCESS, hEvent_object->stream)",
         # No work was submitted to the event's stream since the event: waiting for the stream is enough.
-        "vgs_event_is_last(hEvent_object)": (
-            "vgs_mirror_after(vgs_wait_stream(hEvent_object->stream), hEvent_object->stream, false)"
-        ),
+        "vgs_event_is_last(hEvent_object)": "vgs_mirror_wait_stream(hEvent_object->stream)",
     },
-    client_after="result = vgs_mirror_after(result, hEvent_object->stream, false)",
+    client_after="result = vgs_mirror_after(result, hEvent_object->stream)",
     doc="Wait for the marked point.",
 )
 fn(

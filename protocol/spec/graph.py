@@ -114,7 +114,8 @@ fn(
     waits="captured",
     # A graph that copies pageable memory has finished when this returns, as with NVIDIA's driver (580.159.04, seen on
     # an H200): the program may then change its memory without waiting.
-    client_after="if (!captured && hGraphExec_object->works.pageable) result = vgs_wait_stream(hStream_id)",
+    client_after="vgs_mirror_submitted(); "
+    "if (!captured && hGraphExec_object->works.pageable) result = vgs_mirror_wait_stream(hStream_id)",
     submits=True,
     stacked=True,
     doc="Run a graph in stream order.",

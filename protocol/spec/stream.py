@@ -44,7 +44,7 @@ fn(
     "cuStreamSynchronize",
     [handle("hStream", STREAM, uncaptured=True)],
     WAITING,
-    asked="vgs_mirror_after(vgs_wait_stream(hStream_id), hStream_id, false)",
+    asked="vgs_mirror_wait_stream(hStream_id)",
     blocks=True,
     doc="Wait for a stream.",
 )
@@ -53,7 +53,9 @@ fn(
     [handle("hStream", STREAM, uncaptured=True)],
     WAITING,
     leaves_work=False,
-    answers={"vgs_wait_stream_is_done(hStream_id)": "CUDA_SUCCESS"},
+    client_before="vgs_mirror_before_wait()",
+    answers={"vgs_wait_stream_is_done(hStream_id)": "vgs_mirror_after(CUDA_SUCCESS, hStream_id)"},
+    client_after="result = vgs_mirror_after(result, hStream_id)",
     doc="Whether a stream is idle.",
 )
 fn(

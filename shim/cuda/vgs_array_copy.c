@@ -6,6 +6,8 @@
 #include "vgs_capture.h"
 #include "vgs_copy.h"
 #include "vgs_enter.h"
+#include "vgs_host_mirror.h"
+#include "vgs_mirror.h"
 #include "vgs_stream.h"
 #include "vgw_shape.h"
 #include <stdlib.h>
@@ -17,6 +19,7 @@ struct side {
   enum vgs_place place;
   bool known;
   uint64_t address, pitch, rows; /* of the first byte; bytes from row to row; rows from slice to slice */
+  uint64_t extent;               /* bytes from the first to the last */
 };
 
 static CUresult array_side(struct side *side, CUarray handle, size_t x, size_t y, size_t z, const CUDA_MEMCPY3D *c) {
@@ -48,6 +51,8 @@ static CUresult memory_side(struct side *side, CUmemorytype type, uint64_t addre
       __builtin_mul_overflow(side->pitch, c->Height - 1, &part) || __builtin_add_overflow(extent, part, &extent) ||
       __builtin_add_overflow(extent, c->WidthInBytes, &extent))
     return CUDA_ERROR_INVALID_VALUE;
+  side->address = vgs_host_mirror_host_address(side->address);
+  side->extent = extent;
   return vgs_place_of(side->address, extent, otherwise, &side->place, &side->known);
 }
 
@@ -115,6 +120,8 @@ CUresult vgs_array_copy(const CUDA_MEMCPY3D *c, CUstream handle, bool sync) {
     return in_place(&dst, &src, c, stream, sync);
   if (on && vgs_capture_status(on->capture)) /* no graph node copies between pageable memory and an array */
     return CUDA_ERROR_NOT_SUPPORTED;
+  if (vgs_diverted(VGS_MIRRORING) && (result = vgs_mirror_before_copy(memory->address, memory->extent, stream)))
+    return result;
   if (memory == &src)
     result = vgs_copy_wait_readable(stream, src.known, sync);
   return result ? result : travel(dst.array ? &dst : &src, memory, c, stream, memory == &src);

@@ -5,6 +5,7 @@
 #include "vgs_api.h"
 #include "vgs_capture.h"
 #include "vgs_enter.h"
+#include "vgs_host_mirror.h"
 #include "vgs_log.h"
 #include "vgs_session.h"
 #include "vgs_stream.h"
@@ -69,9 +70,12 @@ static void *serve(void *unused) {
       continue; /* no callback is due yet */
     if (result)
       break;
+    /* What kernels before it have written, and what kernels after it will read. */
+    vgs_host_mirror_fetch();
     if (id & VGW_CALLBACK_OF_GRAPH) {
       if (!status)
         vgs_work_run(id);
+      vgs_host_mirror_push(false);
       if (vgs_send_vgpuCallbackDone(id, false))
         break;
       continue;
@@ -84,6 +88,7 @@ static void *serve(void *unused) {
     else if (!status) /* a host function is not called after a fault; a callback gets the error */
       callback->function(callback->user_data);
     discard(callback);
+    vgs_host_mirror_push(false);
     if (vgs_send_vgpuCallbackDone(id, false))
       break;
   }

@@ -61,7 +61,7 @@ CUresult vgs_cuCtxSynchronize_v2(CUcontext ctx) {
     return vgs_session_fault();
   vgs_context_entered = context;
   vgs_thread_context_id = context->wire_id;
-  return vgs_mirror_after(vgs_wait_context(), 0, true);
+  return vgs_mirror_wait_context();
 }
 
 CUresult vgs_cuCtxSetCacheConfig(int config) {

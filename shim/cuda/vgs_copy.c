@@ -5,6 +5,7 @@
 #include "vgs_capture.h"
 #include "vgs_copy_pinned.h"
 #include "vgs_enter.h"
+#include "vgs_host_mirror.h"
 #include "vgs_log.h"
 #include "vgs_mirror.h"
 #include "vgs_order.h"
@@ -42,6 +43,10 @@ enum { INLINE_NBYTES = 64 << 10 };
 
 /* From the program's memory: the bytes are in the records when this returns, so the program may overwrite them. */
 static CUresult to_device_in_records(const struct vgs_staged *copy) {
+  bool table = vgs_diverted(VGS_MIRRORING) && copy->nbytes <= INLINE_NBYTES; /* it may be one of host addresses */
+  CUresult exposed = table ? vgs_host_mirror_expose_words(copy->host, copy->nbytes) : CUDA_SUCCESS;
+  if (exposed)
+    return exposed;
   for (uint64_t done = 0; done < copy->nbytes;) {
     uint64_t piece = copy->nbytes - done < VGW_PIECE_NBYTES ? copy->nbytes - done : VGW_PIECE_NBYTES;
     bool last = done + piece == copy->nbytes;
@@ -80,7 +85,7 @@ CUresult vgs_copy_wait_readable(uint32_t stream, bool known, bool sync) {
   return known && vgs_callback_pending() ? vgs_send_cuStreamSynchronize(stream) : CUDA_SUCCESS;
 }
 
-CUresult vgs_copy(const struct vgs_copy *copy) {
+static CUresult copy_between(const struct vgs_copy *copy) {
   enum vgs_place dst, src;
   bool dst_known, src_known;
   uint32_t stream;
@@ -93,7 +98,9 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
   if ((result = vgs_place_of(copy->dst, copy->nbytes, copy->dst_otherwise, &dst, &dst_known)) ||
       (result = vgs_place_of(copy->src, copy->nbytes, copy->src_otherwise, &src, &src_known)))
     return result;
-  if (vgs_diverted(VGS_MIRRORING) && (result = vgs_mirror_before_read(copy->src, copy->nbytes, stream)))
+  if (vgs_diverted(VGS_MIRRORING) && !(on && vgs_capture_status(on->capture)) &&
+      ((result = vgs_mirror_before_copy(copy->dst, copy->nbytes, stream)) ||
+       (result = vgs_mirror_before_copy(copy->src, copy->nbytes, stream))))
     return result;
   bool dst_device = dst == VGS_PLACE_DEVICE, src_device = src == VGS_PLACE_DEVICE;
   if (on && vgs_diverted(VGS_CAPTURING) && vgs_capture_status(on->capture) &&
@@ -132,7 +139,7 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
                                 .stream = stream,
                                 .doubtful = doubtful};
     if (dst == VGS_PLACE_HOST)
-      return vgs_mirror_after(copy_host_memory(&staged), stream, false);
+      return vgs_mirror_after(copy_host_memory(&staged), stream);
     if (src == VGS_PLACE_HOST) {
       if ((result = vgs_copy_wait_readable(stream, src_known, copy->sync)) || (result = copy_host_memory(&staged)))
         return result;
@@ -144,6 +151,15 @@ CUresult vgs_copy(const struct vgs_copy *copy) {
   if (!result && copy->sync)
     result = vgs_wait_stream(stream);
   return result;
+}
+
+CUresult vgs_copy(const struct vgs_copy *copy) {
+  if (!vgs_diverted(VGS_MIRRORING))
+    return copy_between(copy);
+  struct vgs_copy here = *copy;
+  here.dst = vgs_host_mirror_host_address(copy->dst);
+  here.src = vgs_host_mirror_host_address(copy->src);
+  return copy_between(&here);
 }
 
 bool vgs_copy_is_host(uint64_t address) {

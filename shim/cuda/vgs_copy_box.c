@@ -7,6 +7,8 @@
 #include "vgs_capture.h"
 #include "vgs_copy.h"
 #include "vgs_enter.h"
+#include "vgs_host_mirror.h"
+#include "vgs_mirror.h"
 #include "vgs_stream.h"
 #include "vgs_work_copy.h"
 #include "vgw_shape.h"
@@ -17,6 +19,7 @@ struct side {
   enum vgs_place place;
   bool known;
   uint64_t address;      /* of the first byte to copy */
+  uint64_t extent;       /* bytes from there to the last one */
   uint64_t pitch, slice; /* bytes from row to row, and from slice to slice */
 };
 
@@ -43,7 +46,7 @@ static CUresult make_side(struct side *side, CUmemorytype type, const void *host
     return CUDA_ERROR_NOT_SUPPORTED;
   if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED)
     return CUDA_ERROR_INVALID_VALUE;
-  side->address = type == CU_MEMORYTYPE_HOST ? (uintptr_t)host : device;
+  side->address = vgs_host_mirror_host_address(type == CU_MEMORYTYPE_HOST ? (uintptr_t)host : device);
   side->pitch = pitch ? pitch : box->width;
   if (x > UINT64_MAX - box->width || (box->height > 1 && x + box->width > side->pitch) || (!pitch && x))
     return CUDA_ERROR_INVALID_VALUE;
@@ -53,6 +56,7 @@ static CUresult make_side(struct side *side, CUmemorytype type, const void *host
       !add_product(&side->address, side->pitch, y) || !add_product(&side->address, side->slice, z) ||
       !add_product(&extent, side->pitch, box->height - 1) || !add_product(&extent, side->slice, box->depth - 1))
     return CUDA_ERROR_INVALID_VALUE;
+  side->extent = extent;
   CUresult result = vgs_place_of(side->address, extent, otherwise, &side->place, &side->known);
   box->doubtful |= !side->known && side->place == VGS_PLACE_DEVICE;
   return result;
@@ -126,6 +130,10 @@ static bool is_pinned(const struct side *side) {
 static CUresult copy_box(const struct box *box) {
   CUresult result = CUDA_SUCCESS;
   bool dst_device = box->dst.place == VGS_PLACE_DEVICE, src_device = box->src.place == VGS_PLACE_DEVICE;
+  if (vgs_diverted(VGS_MIRRORING) &&
+      ((result = vgs_mirror_before_copy(box->dst.address, box->dst.extent, box->stream)) ||
+       (result = vgs_mirror_before_copy(box->src.address, box->src.extent, box->stream))))
+    return result;
   if (!dst_device && !src_device && (result = vgs_wait_stream(box->stream)))
     return result;
   if (box->src.place == VGS_PLACE_HOST && (result = vgs_copy_wait_readable(box->stream, box->src.known, box->sync)))

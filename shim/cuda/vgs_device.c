@@ -99,13 +99,10 @@ CUresult vgs_cuDeviceTotalMem(unsigned int *bytes, CUdevice dev) {
   return result;
 }
 
-/* The device's attribute, corrected for the channel: what needs shared memory is 0 on a channel without it. */
+/* The device's attribute, corrected for the channel: where no memory is shared, managed memory is mirrored
+ * (vgs_host_mirror.h), and host and device may not use it at once. */
 static int channel_attribute(int attribute, int value) {
-  bool shares = attribute == CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY ||
-                attribute == CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY ||
-                attribute == CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS ||
-                attribute == CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED;
-  return shares && !vgs_session_shares_memory() ? 0 : value;
+  return attribute == CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS && !vgs_session_shares_memory() ? 0 : value;
 }
 
 CUresult vgs_cuDeviceGetAttribute(int *pi, int attrib, CUdevice dev) {

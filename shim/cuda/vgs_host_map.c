@@ -81,6 +81,8 @@ CUresult vgs_host_map(uint64_t nbytes, void **memory) {
 
 CUresult vgs_host_map_file(uint64_t nbytes, int fd, uint64_t offset, bool read_only, uint64_t *address) {
   CUresult result = CUDA_ERROR_INVALID_VALUE;
+  if (*address - VGW_PINNED_BEGIN < VGW_PINNED_NBYTES)
+    result = vgs_send_vgpuHostMapFile(*address, nbytes, offset, read_only, fd);
   for (int i = 0; i < SKIPS_MAX && result == CUDA_ERROR_INVALID_VALUE; i++) {
     if (i)
       skip_addresses();

@@ -10,8 +10,9 @@
  * to the program: the caller does without shared memory. vgs_send_vgpuHostUnmap and munmap undo it. */
 CUresult vgs_host_map(uint64_t nbytes, void **memory);
 
-/* Map whole pages of a file in memory in the worker alone, at an address of the window. NOT_SUPPORTED: the file is not
- * in memory. */
+/* Map whole pages of a file in memory in the worker alone, at an address of the window: if possible at *address, where
+ * that lies in the window, as memory of a vgpud's worker whose driver is this library does (tests/relayed).
+ * NOT_SUPPORTED: the file is not in memory. */
 CUresult vgs_host_map_file(uint64_t nbytes, int fd, uint64_t offset, bool read_only, uint64_t *address);
 
 /* Reserve memory of the worker alone at an address of the window; nothing is mapped in this process. */

@@ -2,12 +2,14 @@
  * bookkeeping differs. With CU_MEMHOSTREGISTER_DEVICEMAP it also gets a device address, where the channel passes
  * descriptors: the worker maps the file that the pages are mapped from, at an address of the window, so that the device
  * and every process with that file see the same memory. Private pages are first moved into a file (vgs_pages_move.c).
- */
+ * On other channels kernels reach a copy (vgs_host_mirror.h). */
 #include "vgs_api.h"
 #include "vgs_context.h"
 #include "vgs_device.h"
 #include "vgs_host_map.h"
+#include "vgs_host_mirror.h"
 #include "vgs_log.h"
+#include "vgs_mirror.h"
 #include "vgs_pages.h"
 #include "vgs_pages_move.h"
 #include "vgs_range.h"
@@ -51,9 +53,9 @@ static int open_file(const struct vgs_pages *pages, uint64_t begin, uint64_t end
 
 static CUresult map_for_device(struct vgs_range *range, uint64_t begin, uint64_t end, const struct vgs_pages *pages) {
   CUresult result = CUDA_SUCCESS;
-  uint64_t address;
+  uint64_t address = begin;
   if (!vgs_session_has_pinned_fd())
-    return refuse("memory of the program's own cannot be mapped for the device on this channel");
+    return vgs_host_mirror_add(range);
   int fd = open_file(pages, begin, end, &result);
   if (fd < 0)
     return result;
@@ -111,9 +113,10 @@ CUresult vgs_cuMemHostUnregister(void *p) {
   if (!vgs_range_find((uintptr_t)p, &range) || range.kind != VGS_RANGE_REGISTERED ||
       !vgs_range_remove((uintptr_t)p, true, &range))
     return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-  if (!range.device_address)
-    return vgs_wait_context(); /* the program may unmap the memory as soon as this returns */
-  CUresult result = vgs_send_vgpuHostUnmap(page_floor(range.device_address)); /* this call waits, too */
+  CUresult result = vgs_mirror_wait_context(); /* the program may unmap the memory as soon as this returns */
+  if (vgs_host_mirror_remove(range.base, &result) || !range.device_address)
+    return result;
+  result = vgs_send_vgpuHostUnmap(page_floor(range.device_address)); /* this call waits, too */
   move_back(page_floor(range.base), page_ceiling(range.base + range.nbytes));
   return result;
 }

@@ -3,6 +3,7 @@
 #include "vgs_api.h"
 #include "vgs_capture.h"
 #include "vgs_enter.h"
+#include "vgs_host_mirror.h"
 #include "vgs_kernel.h"
 #include "vgs_mirror.h"
 #include "vgs_stream.h"
@@ -29,7 +30,7 @@ CUresult vgs_launch_check_shape(const struct vgs_launch *launch) {
   return CUDA_SUCCESS;
 }
 
-CUresult vgs_launch_pack_params(const struct vgs_launch *launch, char *block, const void **given) {
+static CUresult pack(const struct vgs_launch *launch, char *block, const void **given) {
   const struct vgs_kernel *kernel = launch->kernel;
   *given = block;
   if (launch->params && launch->extra)
@@ -81,6 +82,12 @@ CUresult vgs_launch_pack_params(const struct vgs_launch *launch, char *block, co
   if (end < kernel->param_nbytes)
     memset(block + end, 0, kernel->param_nbytes - end);
   return CUDA_SUCCESS;
+}
+
+CUresult vgs_launch_pack_params(const struct vgs_launch *launch, char *block, const void **given) {
+  CUresult result = pack(launch, block, given);
+  return result || !vgs_diverted(VGS_MIRRORING) ? result
+                                                : vgs_host_mirror_expose_words(*given, launch->kernel->param_nbytes);
 }
 
 /* Launch attributes as they travel: an event inside becomes its id. */
@@ -150,7 +157,7 @@ static bool send_directly(const struct vgs_launch *launch, CUresult *result) {
                                 launch->shared_nbytes, launch->stream, kernel->param_nbytes, &params))
     return false;
   const void *given;
-  *result = vgs_launch_pack_params(launch, params, &given);
+  *result = pack(launch, params, &given);
   if (*result) {
     vgs_record_cancel(&record);
     return true;
@@ -188,7 +195,29 @@ void vgs_launch_configure(void) {
 
 /* With CUDA_LAUNCH_BLOCKING a launch itself reports the fault of its kernel. A captured launch runs later. */
 static CUresult finish(const struct vgs_launch *launch, const struct vgs_stream *on, CUresult result) {
-  return result || !blocking || (on && vgs_capture_status(on->capture)) ? result : vgs_wait_stream(launch->stream);
+  return result || !blocking || (on && vgs_capture_status(on->capture)) ? result
+                                                                        : vgs_mirror_wait_stream(launch->stream);
+}
+
+static CUresult launch_packed(const struct vgs_launch *launch, const CUlaunchAttribute *attributes, uint32_t count) {
+  char small[PARAMS_INLINE_NBYTES], *block = small;
+  const void *given;
+  if (launch->kernel->param_nbytes > sizeof small && !(block = malloc(launch->kernel->param_nbytes)))
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = vgs_launch_pack_params(launch, block, &given);
+  if (!result)
+    result = send(launch, attributes, count, given);
+  if (block != small)
+    free(block);
+  return result;
+}
+
+static CUresult launch_mirroring(const struct vgs_launch *launch, const CUlaunchAttribute *attributes, uint32_t count) {
+  CUresult result = vgs_mirror_flush(launch->stream);
+  if (!result)
+    result = launch_packed(launch, attributes, count);
+  vgs_mirror_submitted();
+  return result;
 }
 
 static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, void **params, void **extra) {
@@ -221,20 +250,11 @@ static CUresult launch_kernel(const CUlaunchConfig *config, CUfunction f, void *
     if (blocks > (unsigned __int128)fit)
       return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   }
-  if (vgs_diverted(VGS_MIRRORING) && !(on && vgs_capture_status(on->capture)) &&
-      (result = vgs_mirror_flush(launch.stream)))
-    return result;
-  if (!count && !is_first(launch.kernel) && send_directly(&launch, &result))
-    return finish(&launch, on, result);
-  char small[PARAMS_INLINE_NBYTES], *block = small;
-  const void *given;
-  if (launch.kernel->param_nbytes > sizeof small && !(block = malloc(launch.kernel->param_nbytes)))
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  result = vgs_launch_pack_params(&launch, block, &given);
-  if (!result)
-    result = send(&launch, attributes, count, given);
-  if (block != small)
-    free(block);
+  bool mirroring = vgs_diverted(VGS_MIRRORING); /* the parameters are read before the record is begun */
+  if (mirroring && !(on && vgs_capture_status(on->capture)))
+    result = launch_mirroring(&launch, attributes, count);
+  else if (count || mirroring || is_first(launch.kernel) || !send_directly(&launch, &result))
+    result = launch_packed(&launch, attributes, count);
   return finish(&launch, on, result);
 }
 

@@ -4,42 +4,52 @@
 #include "vgs_context.h"
 #include "vgs_device.h"
 #include "vgs_host_map.h"
+#include "vgs_host_mirror.h"
 #include "vgs_kernel.h"
 #include "vgs_library.h"
 #include "vgs_log.h"
 #include "vgs_mirror.h"
 #include "vgs_objects.h"
+#include "vgs_region.h"
 #include "vgs_session.h"
 #include "vgs_stream.h"
 #include "vgw_enums.h"
 #include "vgw_pinned.h"
 #include <string.h>
+#include <sys/mman.h>
 
 enum { PAGE_NBYTES = 4096, ATTACH_GLOBAL = 1, ATTACH_HOST = 2, ATTACH_SINGLE = 4 };
 enum { LOCATION_DEVICE = 1, LOCATION_HOST = 2, LOCATION_HOST_NUMA = 3, LOCATION_HOST_NUMA_CURRENT = 4 };
 enum { DEVICE_CPU = -1, DEVICE_INVALID = -2 };
 
-static CUresult refuse(const char *what) {
-  static bool named; /* atomic */
-  if (!__atomic_exchange_n(&named, true, __ATOMIC_RELAXED))
-    vgs_log(VGS_LOG_REASON,
-            "%s: CUDA_ERROR_NOT_SUPPORTED: managed memory needs a unix socket, or ivshmem in a virtual machine", what);
-  return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-/* Shared memory that is a range of the current context. */
+/* Memory of both processes that is to be a range: shared, or mirrored where none is shared. */
 static CUresult create(uint64_t nbytes, struct vgs_range *range) {
   void *memory;
-  CUresult result = vgs_host_map((nbytes + PAGE_NBYTES - 1) & ~(uint64_t)(PAGE_NBYTES - 1), &memory);
-  if (result)
+  uint64_t whole = (nbytes + PAGE_NBYTES - 1) & ~(uint64_t)(PAGE_NBYTES - 1);
+  bool shares = vgs_session_shares_memory();
+  bool mapped = shares ? !vgs_host_map(whole, &memory) : vgs_host_mirror_map(whole, &memory);
+  if (!mapped)
     return vgs_session_error() ? vgs_session_error() : CUDA_ERROR_OUT_OF_MEMORY;
   *range = (struct vgs_range){.base = (uintptr_t)memory,
                               .nbytes = nbytes,
                               .kind = VGS_RANGE_MANAGED,
-                              .shared = true,
+                              .shared = shares,
                               .preferred = DEVICE_INVALID,
                               .prefetched = DEVICE_INVALID};
-  return CUDA_SUCCESS;
+  CUresult result = shares ? CUDA_SUCCESS : vgs_host_mirror_add(range);
+  if (result)
+    munmap(memory, whole);
+  return result;
+}
+
+static CUresult destroy(const struct vgs_range *range) {
+  CUresult result;
+  if (!vgs_host_mirror_remove(range->base, &result))
+    result = vgs_send_vgpuHostUnmap(range->base);
+  munmap((void *)(uintptr_t)range->base, range->nbytes);
+  if (range->shared)
+    vgs_region_free_pinned(range->base);
+  return result;
 }
 
 CUresult vgs_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
@@ -49,16 +59,13 @@ CUresult vgs_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int 
   CUresult result = vgs_capture_check_unsafe();
   if (result)
     return result;
-  if (!vgs_session_shares_memory())
-    return refuse("cuMemAllocManaged");
   if (bytesize > VGW_PINNED_NBYTES)
     return CUDA_ERROR_OUT_OF_MEMORY;
   if ((result = create(bytesize, &range)))
     return result;
   range.flags = flags;
   if ((result = vgs_range_add(&range))) {
-    vgs_send_vgpuHostUnmap(range.base);
-    vgs_range_unmap(&range);
+    destroy(&range);
     return result;
   }
   *dptr = range.base;
@@ -70,9 +77,7 @@ CUresult vgs_managed_free(uint64_t base) {
   if (!vgs_range_find(base, &range) || range.base != base || range.kind != VGS_RANGE_MANAGED || !range.context_id ||
       !vgs_range_remove(base, true, &range))
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_send_vgpuHostUnmap(range.base);
-  vgs_range_unmap(&range);
-  return result;
+  return destroy(&range);
 }
 
 /* --- variables --- */
@@ -83,18 +88,16 @@ static CUresult place(CUdeviceptr *address, size_t *nbytes, uint32_t library, co
   uint64_t placed = 0, size = 0;
   struct vgs_range range = {0};
   CUresult result = vgs_send_vgpuLibraryManaged(&placed, &size, 0, library, name);
-  if (!result && !placed && !vgs_session_shares_memory())
-    return refuse("cuLibraryGetManaged");
   if (!result && !placed) {
     if ((result = create(size, &range)))
       return result;
     result = vgs_send_vgpuLibraryManaged(&placed, &size, range.base, library, name);
     if (!result)
       result = vgs_range_add_mapping(&range, vgs_context_primary(vgs_context_entered->device));
-    if (result) {
-      vgs_send_vgpuHostUnmap(range.base);
-      vgs_range_unmap(&range);
-    }
+    if (!result && !range.shared)
+      result = vgs_host_mirror_fetch(); /* its first value */
+    if (result)
+      destroy(&range);
   }
   /* The driver chose an address in memory that this process does not share: the variable is mirrored. */
   if (!result && !vgs_range_find(placed, &range))

@@ -3,6 +3,8 @@
 #include "vgs_api.h"
 #include "vgs_copy.h"
 #include "vgs_enter.h"
+#include "vgs_host_mirror.h"
+#include "vgs_mirror.h"
 #include "vgs_range.h"
 #include "vgs_stream.h"
 #include <string.h>
@@ -19,6 +21,7 @@ CUresult vgs_fill_check(struct vgs_fill *t) {
     return CUDA_SUCCESS;
   if (__builtin_mul_overflow(t->pitch, t->height - 1, &extent) || __builtin_add_overflow(extent, row_nbytes, &extent))
     return CUDA_ERROR_INVALID_VALUE;
+  t->address = vgs_host_mirror_host_address(t->address);
   CUresult result = vgs_place_of(t->address, extent, VGS_PLACE_DEVICE, &place, &known);
   if (result)
     return result;
@@ -31,6 +34,7 @@ CUresult vgs_fill_check(struct vgs_fill *t) {
 /* Earlier work of the stream may use the memory, so it must be done first. */
 CUresult vgs_fill_here(const struct vgs_fill *t, uint32_t value) {
   CUresult result = vgs_send_cuStreamSynchronize(t->stream);
+  result = vgs_mirror_after(result, t->stream); /* before the fill, as it is older */
   for (uint64_t y = 0; y < t->height && !result; y++) {
     char *row = (char *)(uintptr_t)(t->address + y * t->pitch);
     for (uint64_t x = 0; x < t->width; x++)

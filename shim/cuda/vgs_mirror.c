@@ -4,6 +4,7 @@
 #include "vgs_claim.h"
 #include "vgs_context.h"
 #include "vgs_enter.h"
+#include "vgs_host_mirror.h"
 #include "vgs_log.h"
 #include "vgs_range.h"
 #include "vgs_stream.h"
@@ -24,8 +25,18 @@ struct mirror {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct mirror *mirrors;        /* `lock` protects this and the next line */
-static uint64_t launches, fetched_at; /* number of launches, and that number at the last fetch for all streams */
+static struct mirror *mirrors; /* `lock` protects this and the next lines */
+
+/* How many launches have begun, and been submitted; `fetched_at`: how many had when the work of all streams was fetched
+ * last; `fetched_of`: of single streams, which share the slots. While a launch is between the two, `UNKNOWN` is how
+ * many there were before a wait. */
+static uint64_t begun, submitted, fetched_at;
+enum { STREAMS = 64 };
+#define UNKNOWN UINT64_MAX
+static struct {
+  uint64_t at;
+  uint32_t stream;
+} fetched_of[STREAMS];
 
 static bool is_live(const struct mirror *m) { return m->library && m->epoch == vgs_session_epoch(); }
 
@@ -112,8 +123,8 @@ void vgs_mirror_remove(uint32_t library) {
 }
 
 CUresult vgs_mirror_flush(uint32_t stream) {
-  CUresult result = CUDA_SUCCESS;
   pthread_mutex_lock(&lock);
+  CUresult result = vgs_host_mirror_push(begun == fetched_at);
   for (struct mirror *m = mirrors; m && !result; m = m->next) {
     const unsigned char *now = (const unsigned char *)(uintptr_t)m->base;
     if (!is_live(m) || !memcmp(now, m->shadow, m->nbytes))
@@ -124,14 +135,32 @@ CUresult vgs_mirror_flush(uint32_t stream) {
       result = vgs_send_cuMemcpyHtoDAsync_v2(m->base + done, m->shadow + done, piece, stream, false);
     }
   }
-  launches++;
+  begun++;
   pthread_mutex_unlock(&lock);
   return result;
 }
 
+CUresult vgs_mirror_flush_host(void) {
+  if (!vgs_diverted(VGS_MIRRORING))
+    return CUDA_SUCCESS;
+  pthread_mutex_lock(&lock);
+  CUresult result = vgs_host_mirror_push(begun == fetched_at);
+  begun++;
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+void vgs_mirror_submitted(void) {
+  if (!vgs_diverted(VGS_MIRRORING))
+    return;
+  pthread_mutex_lock(&lock);
+  submitted++;
+  pthread_mutex_unlock(&lock);
+}
+
 /* Copy only bytes that the device has changed: the program may have written to the others meanwhile. */
 static CUresult fetch_locked(uint32_t stream) {
-  CUresult result = CUDA_SUCCESS;
+  CUresult result = vgs_host_mirror_fetch();
   for (struct mirror *m = mirrors; m && !result; m = m->next) {
     unsigned char *now = (unsigned char *)(uintptr_t)m->base;
     if (!is_live(m))
@@ -144,27 +173,74 @@ static CUresult fetch_locked(uint32_t stream) {
   return result;
 }
 
-CUresult vgs_mirror_after(CUresult waited, uint32_t stream, bool all) {
-  if (waited || !vgs_diverted(VGS_MIRRORING))
-    return waited;
+static uint64_t launches_locked(void) { return begun == submitted ? begun : UNKNOWN; }
+
+/* Before a wait: what the program has written reaches kernels that wait for it. Returns the number of launches. */
+static uint64_t before_wait(void) {
   pthread_mutex_lock(&lock);
-  uint64_t seen = launches;
-  CUresult result = seen == fetched_at ? CUDA_SUCCESS : fetch_locked(stream);
+  vgs_host_mirror_push(begun == fetched_at); /* an error is the wait's, too */
+  uint64_t before = launches_locked();
+  pthread_mutex_unlock(&lock);
+  return before;
+}
+
+/* Fetch after a wait before which there were `before` launches, unless that was done since the last one. */
+static CUresult after_wait(uint32_t stream, uint64_t before, bool whole_stream, bool all) {
+  pthread_mutex_lock(&lock);
+  unsigned slot = stream % STREAMS;
+  bool fresh =
+      begun == before && (before == fetched_at || (fetched_of[slot].stream == stream && fetched_of[slot].at == before));
+  CUresult result = fresh ? CUDA_SUCCESS : fetch_locked(stream);
   if (result == CUDA_ERROR_INVALID_HANDLE && stream) /* the event's stream has been destroyed */
     result = fetch_locked(0);
-  if (!result && all)
-    fetched_at = seen;
+  if (!result && whole_stream && before != UNKNOWN) {
+    fetched_of[slot].stream = stream;
+    fetched_of[slot].at = before;
+  }
+  if (!result && all && before != UNKNOWN && before > fetched_at)
+    fetched_at = before;
   pthread_mutex_unlock(&lock);
   return result;
 }
 
-CUresult vgs_mirror_before_read(uint64_t address, uint64_t nbytes, uint32_t stream) {
+CUresult vgs_mirror_wait_stream(uint32_t stream) {
+  if (!vgs_diverted(VGS_MIRRORING))
+    return vgs_wait_stream(stream);
+  uint64_t before = before_wait();
+  CUresult result = vgs_wait_stream(stream);
+  return result ? result : after_wait(stream, before, true, false);
+}
+
+CUresult vgs_mirror_wait_context(void) {
+  if (!vgs_diverted(VGS_MIRRORING))
+    return vgs_wait_context();
+  uint64_t before = before_wait();
+  CUresult result = vgs_wait_context();
+  return result ? result : after_wait(0, before, false, true);
+}
+
+CUresult vgs_mirror_before_wait(void) {
+  if (vgs_diverted(VGS_MIRRORING))
+    before_wait();
+  return CUDA_SUCCESS;
+}
+
+CUresult vgs_mirror_after(CUresult waited, uint32_t stream) {
+  if (waited || !vgs_diverted(VGS_MIRRORING))
+    return waited;
   pthread_mutex_lock(&lock);
-  const struct mirror *m = mirrors;
-  while (m && (address + nbytes <= m->base || address >= m->base + m->nbytes))
-    m = m->next;
+  uint64_t before = launches_locked();
   pthread_mutex_unlock(&lock);
-  return m ? vgs_mirror_after(vgs_wait_stream(stream), stream, false) : CUDA_SUCCESS;
+  return after_wait(stream, before, false, false);
+}
+
+CUresult vgs_mirror_before_copy(uint64_t address, uint64_t nbytes, uint32_t stream) {
+  bool found = vgs_host_mirror_has(address, nbytes);
+  pthread_mutex_lock(&lock);
+  for (const struct mirror *m = mirrors; m && !found; m = m->next)
+    found = address + nbytes > m->base && address < m->base + m->nbytes;
+  pthread_mutex_unlock(&lock);
+  return found ? vgs_mirror_wait_stream(stream) : CUDA_SUCCESS;
 }
 
 void vgs_mirror_fini(void) {
@@ -172,4 +248,5 @@ void vgs_mirror_fini(void) {
     next = mirrors->next;
     free(mirrors);
   }
+  vgs_host_mirror_fini();
 }

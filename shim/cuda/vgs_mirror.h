@@ -1,6 +1,7 @@
 /* Managed variables of a driver that places them in the worker's memory: this process has a copy of each at the same
  * address. The copy is sent to the device before a launch and fetched after a synchronisation, which is what CUDA
- * promises for a device without concurrent managed access. */
+ * promises for a device without concurrent managed access.
+ * Host memory on a channel without shared memory is mirrored by the same calls (vgs_host_mirror.h). */
 #ifndef VGS_MIRROR_H
 #define VGS_MIRROR_H
 
@@ -13,14 +14,24 @@ CUresult vgs_mirror_add(uint64_t address, uint64_t nbytes, uint32_t library);
 /* Called before a library is unloaded: its variables are no longer mirrored. */
 void vgs_mirror_remove(uint32_t library);
 
-/* Called before a launch: copy the program's changes to the device in this stream. */
+/* Called before a launch in a stream, where memory of either kind is mirrored (VGS_MIRRORING): bring the program's
+ * changes to the device. `submitted` is called once the launch has been sent. */
 CUresult vgs_mirror_flush(uint32_t stream);
+CUresult vgs_mirror_flush_host(void); /* host memory alone: also in a capture */
+void vgs_mirror_submitted(void);
 
-/* Called after a wait, whose result is passed on: fetch the kernels' changes; `all`: the wait was for all streams. */
-CUresult vgs_mirror_after(CUresult waited, uint32_t stream, bool all);
+/* vgs_wait_stream and vgs_wait_context, with the program's changes brought to the device before and the kernels'
+ * fetched afterwards. */
+CUresult vgs_mirror_wait_stream(uint32_t stream);
+CUresult vgs_mirror_wait_context(void);
 
-/* Called before a copy reads [address, address + nbytes): fetch the changes if a mirrored variable is there. */
-CUresult vgs_mirror_before_read(uint64_t address, uint64_t nbytes, uint32_t stream);
+/* The two halves for other waits. `after`: the wait's result is passed on. */
+CUresult vgs_mirror_before_wait(void);
+CUresult vgs_mirror_after(CUresult waited, uint32_t stream);
+
+/* Called before a copy or fill reads or writes the program's memory at [address, address + nbytes): if that is
+ * mirrored, wait for the stream and fetch what its kernels have changed. */
+CUresult vgs_mirror_before_copy(uint64_t address, uint64_t nbytes, uint32_t stream);
 
 void vgs_mirror_fini(void);
 

@@ -86,6 +86,13 @@ static struct node *overlapping(const struct vgs_range *range) {
   return last && last->range.base + last->range.nbytes > range->base ? last : NULL;
 }
 
+void (*vgs_range_ended)(const struct vgs_range *range);
+
+static void end(struct node *node) {
+  if (vgs_range_ended && vgs_range_is_host(&node->range))
+    vgs_range_ended(&node->range);
+}
+
 static CUresult add(struct vgs_range *range) {
   if (!range->nbytes || range->base > UINT64_MAX - range->nbytes)
     return CUDA_ERROR_INVALID_VALUE;
@@ -104,6 +111,7 @@ static CUresult add(struct vgs_range *range) {
   while ((other = overlapping(range)) &&
          range->kind != VGS_RANGE_REGISTERED) { /* the overlapped range is stale: see vgs_range.h */
     detach(other);
+    end(other);
     free(other);
   }
   bool overlaps = other;
@@ -240,7 +248,9 @@ bool vgs_range_close(uint64_t base) {
 }
 
 void vgs_range_unmap(const struct vgs_range *range) {
-  bool mapped = range->kind == VGS_RANGE_PINNED || (range->kind == VGS_RANGE_MANAGED && range->shared);
+  /* A managed variable that is not shared lies over a claim, and belongs to no context. */
+  bool mapped =
+      range->kind == VGS_RANGE_PINNED || (range->kind == VGS_RANGE_MANAGED && (range->shared || range->context_id));
   if (mapped)
     munmap((void *)(uintptr_t)range->base, range->nbytes);
   if (mapped && range->shared)
@@ -258,6 +268,7 @@ static struct node *filter(struct node *tree, uint32_t context_id, bool all) {
     tree->right = right;
     return tree;
   }
+  end(tree);
   vgs_range_unmap(&tree->range);
   free(tree);
   return merge(left, right);

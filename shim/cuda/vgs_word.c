@@ -1,10 +1,13 @@
 #include "vgs_word.h"
+#include "vgs_host_mirror.h"
 #include "vgs_range.h"
 #include "vgw_pinned.h"
 
 CUdeviceptr vgs_word_address(CUdeviceptr address, uint64_t nbytes) {
   struct vgs_range range;
   if (!address || address % nbytes)
+    return 0;
+  if (vgs_host_mirror_expose(address))
     return 0;
   if (vgs_range_find(address, &range))
     return vgs_range_is_host(&range) ? vgs_range_device_address(&range, address) : address;

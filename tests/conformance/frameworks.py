@@ -82,6 +82,22 @@ def attention() -> list[float]:
     return numbers(out.float().sum(), out.float().abs().max())
 
 
+@check("torch", "attention by cuDNN, forward and backward", 1e-2)
+def attention_by_cudnn() -> list[float]:
+    """Its kernels read pinned memory of cuDNN's own."""
+    torch = seeded()
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    q, k, v = (torch.randn(2, 4, 128, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        try:
+            out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        except RuntimeError as error:
+            raise Unavailable(str(error).splitlines()[0]) from error
+        out.float().square().sum().backward()
+    return numbers(out.float().sum(), q.grad.float().sum(), k.grad.float().sum(), v.grad.float().sum())
+
+
 @check("torch", "torch.compile", FP32)
 def compiled() -> list[float]:
     torch = seeded()
@@ -263,6 +279,25 @@ def cupy_basics() -> list[float]:
 
     x = cupy.arange(1 << 16, dtype=cupy.float32).reshape(256, 256) / 7
     return numbers((x * 2 + 1).sum(), cupy.sqrt(x).max(), (x @ x.T).sum(), cupy.sort(cupy.sin(x).ravel())[1234])
+
+
+@check("cupy", "a kernel that reads and writes pinned memory", SAME_BITS)
+def pinned_in_place() -> list[float]:
+    cupy = importlib.import_module("cupy")
+    pinned = importlib.import_module("cupyx").zeros_pinned(5000, dtype="float32")
+    pinned[:] = range(5000)
+    kernel = cupy.RawKernel(
+        'extern "C" __global__ void f(float *p, int n)'
+        "{ int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) p[i] = 3 * p[i] + 1; }",
+        "f",
+    )
+    found = []
+    for _ in range(3):
+        kernel((40,), (128,), (cupy.uint64(pinned.ctypes.data), cupy.int32(5000)))
+        cupy.cuda.Device().synchronize()
+        found += [float(pinned.sum()), float(pinned[4999])]
+        pinned[4999] = 7
+    return found
 
 
 @check("cupy", "a kernel of the user's, by NVRTC", SAME_BITS)

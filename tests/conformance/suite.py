@@ -15,14 +15,14 @@ from pathlib import Path
 from vgpud.bench.side import Side
 
 from tests.conformance.frameworks import CHECKS
-from tests.conformance.outcome import NOT_SUPPORTED, Outcome
+from tests.conformance.outcome import Outcome
 from tests.programs.toolchain import CALL_THE_DEVICE_RUNTIME, OF_HOPPER, PTX, PTX_90, cuda13
 
 ROOT = Path(__file__).resolve().parents[2]
 ORACLE = ROOT / "tests/shim/oracle"
 FRAMEWORKS = Path(__file__).with_name("frameworks.py")
 PROGRAMS = tuple(sorted(p.stem for p in (ROOT / "tests/programs").glob("*.cu") if "." not in p.stem))
-NEEDS_SHARED_MEMORY = {"pinned", "order"}  # without it, these programs report NOT_SUPPORTED
+POLLING = {"order", "words"}  # without shared memory, host and kernel do not see each other's writes before a wait
 FAULTS = ("bad", "trap")
 GROUPS = ("programs", "calls", *CHECKS)
 _PROGRAM_TIMEOUT_S = 120
@@ -53,7 +53,7 @@ class Suite:
             elif group == "calls":
                 found |= self._calls(side)
             else:
-                found |= _library(side, group, python, simulated, shared_memory)
+                found |= _library(side, group, python, simulated)
         return found
 
     def _calls(self, side: Side) -> Outcomes:
@@ -168,23 +168,21 @@ def _last_words(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def _program(side: Side, name: str, path: Path, shared_memory: bool) -> Outcome:
+    if name in POLLING and not shared_memory:
+        return Outcome(missing="it polls memory while a kernel runs, which needs shared memory")
     done = _execute([path], side, _PROGRAM_TIMEOUT_S)
     if done.returncode == 0 and re.search(rf"^ok {name}\b", done.stdout, re.MULTILINE):
         return Outcome((f"ok {name}",))  # the program has compared its results with the CPU's
     if "needs two devices" in done.stdout:
         return Outcome(missing="this machine has one device")
-    if name in NEEDS_SHARED_MEMORY and not shared_memory and "cudaErrorNotSupported" in done.stdout:
-        return Outcome((NOT_SUPPORTED,))
     return Outcome(error=_last_words(done))
 
 
-def _library(side: Side, family: str, python: str, simulated: bool, shared_memory: bool) -> Outcomes:
+def _library(side: Side, family: str, python: str, simulated: bool) -> Outcomes:
     names = [f"{family}: {name}" for name in CHECKS[family]]
     if simulated:
         return {name: Outcome(missing="its kernels are machine code, which a simulator cannot run") for name in names}
-    # XLA autotunes with kernels that read pinned memory. Without shared memory they cannot, so autotuning is off.
-    environment = ["env", "XLA_FLAGS=--xla_gpu_autotune_level=0"] if family == "jax" and not shared_memory else []
-    done = _execute([*environment, python, FRAMEWORKS, family], side, _LIBRARY_TIMEOUT_S)
+    done = _execute([python, FRAMEWORKS, family], side, _LIBRARY_TIMEOUT_S)
     found = {fields.pop("name"): _outcome(fields) for fields in map(json.loads, done.stdout.splitlines())}
     return {name: found.get(name, Outcome(error=_last_words(done))) for name in names}
 

@@ -18,7 +18,7 @@ from tests.shim.client import ROOT
 pytestmark = [pytest.mark.ecosystem, pytest.mark.client, pytest.mark.timeout(1800)]
 PROGRAMS = ("saxpy", "matmul", "streams", "graphs", "pools", "host_function", "symbols", "ipc")
 FOR_THIS_LIBRARY = ("threads",)  # fails with the old library, whose fault cc6a3e2 mended
-OF_SHARED_MEMORY = ("pinned",)  # mapped memory is error 801 on a plain socket
+OF_SHARED_MEMORY = ("pinned",)  # mapped memory was error 801 on a plain socket
 
 
 @pytest.fixture(scope="module")

@@ -111,11 +111,11 @@ int main(int argc, char **argv) {
   int managed = 0, concurrent = 0;
   CUDA(cudaDeviceGetAttribute(&managed, cudaDevAttrManagedMemory, 0));
   CUDA(cudaDeviceGetAttribute(&concurrent, cudaDevAttrConcurrentManagedAccess, 0));
-  EXPECT(managed == 1 && concurrent == 1, "managed: attributes of the device are %d, %d", managed, concurrent);
+  EXPECT(managed == 1, "managed: attributes of the device are %d, %d", managed, concurrent);
   tutorial(args.size);
   variables(args.size);
   copies(args.size);
   advice(args.size);
-  printf("ok managed\n");
+  printf("ok managed, host and device at once: %d\n", concurrent); // 0 on a channel without shared memory
   return 0;
 }

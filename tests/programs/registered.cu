@@ -177,9 +177,15 @@ int main(int argc, char **argv) {
   cudaGetLastError();
   shared_file(30011);
   written_meanwhile();
-  int same_address = 0; // NVIDIA's driver: the device uses host addresses of registered memory
+  int same_address = 0, copies = 0; // NVIDIA's driver: the device uses host addresses of registered memory
+  CUDA(cudaDeviceGetAttribute(&copies, cudaDevAttrConcurrentManagedAccess, 0));
+  copies = !copies; // a channel without shared memory, where kernels access copies of any memory
+  if (copies) {
+    unsigned local[300];
+    use(local, 300, 9, "a stack");
+  }
   CUDA(cudaDeviceGetAttribute(&same_address, cudaDevAttrCanUseHostPointerForRegisteredMem, 0));
-  if (!same_address)
+  if (!same_address && !copies)
     limits(constant);
   free(heap);
   free(aligned);

@@ -2,12 +2,14 @@
 
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 
+from tests.conftest import run_on
+from tests.daemon.running import Running
 from tests.programs.toolchain import (
     DEBUG,
     DEFAULT,
@@ -35,6 +37,7 @@ SIZES = {
     "graphs": (1, 4111),
     "histogram": (1, 20011),
     "host_function": (1, 5003),
+    "host_memory": (1, 3001),
     "ipc": (1, 5003),
     "linker": (1, 5003),
     "managed": (4, 10007),
@@ -152,6 +155,32 @@ def test_waits_on_a_plain_socket(toolchain: Toolchain, vgpu_run: Run, tmp_path: 
     config = tmp_path / "vgpud.toml"
     config.write_text("shared_memory = false\n")
     assert_ok(vgpu_run([toolchain.build("waits")], options=["--config", str(config)]), "waits")
+
+
+@pytest.fixture(scope="module")
+def sockets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The endpoints, by kind, of a vgpud that shares no memory."""
+    folder = tmp_path_factory.mktemp("sockets")
+    config = folder / "vgpud.toml"
+    config.write_text(
+        f"listen = ['unix:{folder}/s', 'tcp://127.0.0.1:0']\ngpus = 'h100'\nadmin = ''\ncache_dir = '{folder}'\n"
+        "shared_memory = false\n"
+    )
+    running = Running.start(config, folder, "log")
+    running.wait_ready()
+    yield {name: name + rest for name, rest in re.findall(r"'(unix|tcp)(:[^']+)'", running.log)}
+    running.end()
+
+
+@pytest.mark.parametrize(
+    ("channel", "name"),
+    [("unix", "host_memory"), ("unix", "pinned"), ("tcp", "host_memory"), ("tcp", "registered")],
+)
+def test_host_memory_of_kernels_on_sockets(
+    toolchain: Toolchain, sockets: dict[str, str], channel: str, name: str
+) -> None:
+    """Kernels access copies of it (shim/cuda/vgs_host_mirror.h)."""
+    assert_ok(run_on(sockets[channel])([toolchain.build(name)]), name)
 
 
 def test_kernel_printf_reaches_stdout_at_each_synchronisation(toolchain: Toolchain, h100_run: Run) -> None:

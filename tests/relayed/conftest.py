@@ -6,7 +6,6 @@ Only the seccomp filter of B's worker (worker.py) is changed for that: it permit
 endpoint in VGPU_ENDPOINT, and the NVML that they load is vgpu's, too.
 B's driver differs from NVIDIA's in these points, besides the simulator's own limits:
 
-- memory that B registers stays B's: copies reach the client's pinned memory, but kernels do not
 - there is no cuStreamWriteValue32: host functions write the flags, and only one of them runs at a time, so a blocked
   host function delays the flags of all streams
 """

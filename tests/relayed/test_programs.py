@@ -10,11 +10,10 @@ from tests.programs.test_programs import SIZES, assert_ok
 from tests.programs.toolchain import PTX, RELOCATABLE, Toolchain, cuda13
 from tests.relayed.conftest import Relay
 
-# Programs whose kernels read memory that client and worker share; here kernels do not reach it (conftest.py).
-IN_SHARED_MEMORY = {"managed", "pinned", "registered"}
 OTHERS = ["errors", "properties", "functions", "graph_nodes", "kernel_printf", "peers", "two_devices"]
-PROGRAMS = [name for name in [*SIZES, *OTHERS] if name not in IN_SHARED_MEMORY]
+PROGRAMS = [name for name in [*SIZES, *OTHERS] if name not in {"managed", "pinned"}]  # what host_memory does
 ON_A_SOCKET = ["copies", "errors", "graph_host", "graph_nodes", "graphs", "host_function", "streams", "threads"]
+ON_A_SOCKET += ["host_memory", "managed", "registered"]
 CASES = [*((name, True) for name in PROGRAMS), *((name, False) for name in ON_A_SOCKET)]
 
 

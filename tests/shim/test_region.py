@@ -16,6 +16,7 @@ from tests.daemon.running import wait_until
 from tests.daemon.vm.region_host import RegionHost, region_host
 from tests.patience import PATIENCE_S
 from tests.shim.client import PRELUDE, environment
+from tests.shim.simulated import KERNELS
 from tests.shim.test_ring import THREADS
 
 MAPPED = """
@@ -292,19 +293,36 @@ def test_pinned_memory_comes_back_and_begins_with_zeros(host):
 
 
 def test_when_the_range_is_full_pinned_memory_is_ordinary_and_works(host):
+    """Kernels access a copy of it, whatever ring their launch travels in."""
     _, log = run(
         host,
-        """
-        context()
-        n = 6 << 20
-        held = [pinned(n) for _ in range(4)]
-        assert [in_region(h) for h in held] == [True, True, False, False]
-        device, d = c_uint64(), alloc(n)
-        for h in held:
-            ctypes.memset(h, 7, n)
-            ok(cuda.cuMemcpyHtoD_v2(d, c_void_p(h), c_size_t(n)))
-        assert cuda.cuMemHostGetDevicePointer_v2(byref(device), c_void_p(held[3]), 0) == 801
-        """,
+        KERNELS
+        + """
+context()
+n = 6 << 20
+held = [pinned(n) for _ in range(4)]
+assert [in_region(h) for h in held] == [True, True, False, False]
+device, d = c_uint64(), alloc(n)
+for h in held:
+    ctypes.memset(h, 7, n)
+    ok(cuda.cuMemcpyHtoD_v2(d, c_void_p(h), c_size_t(n)))
+ok(cuda.cuMemHostGetDevicePointer_v2(byref(device), c_void_p(held[3]), 0))
+assert device.value == held[3]
+f = function(module(), b"scale")
+def use(times):
+    for _ in range(times):
+        ok(launch(f, 64, None, params(device, c_uint(64), ctypes.c_uint8(3), c_uint64(0))))
+threads = [threading.Thread(target=lambda: (context(), use(3))) for _ in range(2)]
+for turn in range(5):
+    ctypes.memmove(held[3], pack([1] * 64), 256)
+    use(2)
+    ok(cuda.cuCtxSynchronize())
+    assert ctypes.string_at(held[3], 260) == pack([9] * 64 + [0x07070707])
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+ok(cuda.cuCtxSynchronize())
+assert ctypes.string_at(held[3], 256) == pack([9 * 3**6] * 64)
+""",
     )
     assert "6291456 bytes of pinned memory are not shared with the host: this session's range is full" in log
 

@@ -38,7 +38,7 @@ _DRIVER_OF = {
     "cudaImportExternalSemaphore": "cuImportExternalSemaphore",
     "cudaGraphicsMapResources": "cuGraphicsMapResources",
 }
-_SHARING = frozenset({"cudaMallocManaged", "cuMemAllocManaged"})  # need memory shared with the host
+_SHARING = frozenset({"cudaMallocManaged", "cuMemAllocManaged"})  # make memory of host and device
 _DRIVERS = ("libcuda.so", "libnvidia-ml.so")
 _SYSTEM = ("linux-vdso.so.1", "statically linked")
 _NAMES_CAP = 6  # shown in one line; the JSON has all
@@ -188,29 +188,18 @@ def _judge_imports(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
         )
 
 
-_SHARE = "run it where vgpud is, over its unix socket; in a virtual machine share memory with the host (docs/vm.md)"
-
-
 def _judge_channel(diagnosis: Diagnosis, found: list[dict[str, Any]]) -> None:
-    """Report calls that this endpoint's channel does not support (docs/guests.md, Channels)."""
+    """Warn of calls that do less on this endpoint's channel (docs/guests.md, Channels)."""
     channel = str(diagnosis.endpoint.get("channel", ""))
     if not channel or channel.startswith("shared-memory"):
         return
     for entry in found:
         called = {name for names in entry["imports"].values() for name in names} | set(entry["static_calls"] or ())
-        names = sorted(_SHARING & called)
-        needs = "managed memory needs a unix socket, or ivshmem in a virtual machine"
-        if entry["static_runtime"] and entry["static_calls"] is None:
-            text = f"{entry['file']} does not show which functions of its own CUDA runtime it calls: {needs}"
-            diagnosis.warnings.append(f"{text}; this endpoint is a {channel}")
-            continue
-        if not names:
-            continue
-        text = f"{entry['file']} calls {shortened(names, _NAMES_CAP)}: {needs}; this endpoint is a {channel}"
-        if entry is found[0]:
-            diagnosis.add("function-unsupported", text, advice=_SHARE)
-        else:
-            diagnosis.warnings.append(text)
+        if names := sorted(_SHARING & called):
+            diagnosis.warnings.append(
+                f"{entry['file']} calls {shortened(names, _NAMES_CAP)}: on a {channel} such memory is copied at "
+                "launches and waits, and host and kernels do not see each other's writes meanwhile"
+            )
 
 
 def _runtime_lacking(diagnosis: Diagnosis, name: str, table: dict[str, frozenset[str]]) -> frozenset[str]:

@@ -1,0 +1,318 @@
+#define _GNU_SOURCE
+#include "vgs_host_mirror.h"
+#include "vgs_api.h"
+#include "vgs_enter.h"
+#include "vgs_host_map.h"
+#include "vgs_log.h"
+#include "vgs_ring_set.h"
+#include "vgs_session.h"
+#include "vgw_pinned.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { PAGE_NBYTES = 4096, BLOCK_NBYTES = 64 << 10 };
+enum { READ_ONLY = 8 }; /* CU_MEMHOSTREGISTER_READ_ONLY */
+
+struct mirror {
+  uint64_t host, device, nbytes;
+  uint16_t epoch;  /* of the session that has the copy */
+  bool registered; /* memory of the program's own, which it may unmap without a word: */
+  bool gone;       /* it has */
+  bool read_only;
+  unsigned char *shadow; /* what program and copy had in common last */
+  struct mirror *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mirror *mirrors; /* `lock` protects this and the next line; whether there are any is read without it */
+static unsigned char *fetched; /* VGW_PIECE_NBYTES */
+static uint64_t window_next = VGW_PINNED_BEGIN + VGW_PINNED_NBYTES / 2; /* atomic; shared memory begins at the start */
+
+static bool has_any(void) { return __atomic_load_n(&mirrors, __ATOMIC_ACQUIRE); }
+static bool is_of_session(const struct mirror *m) { return m->epoch == vgs_session_epoch(); }
+static bool is_live(const struct mirror *m) { return !m->gone && is_of_session(m); }
+
+bool vgs_host_mirror_map(uint64_t nbytes, void **memory) {
+  enum { TRIES = 4 };
+  uint64_t aligned = (nbytes + (2 << 20) - 1) & ~((2ull << 20) - 1);
+  for (int i = 0; i < TRIES; i++) {
+    uint64_t address = __atomic_fetch_add(&window_next, aligned, __ATOMIC_RELAXED);
+    if (aligned > VGW_PINNED_NBYTES || address > VGW_PINNED_BEGIN + VGW_PINNED_NBYTES - aligned)
+      return false;
+    void *wanted = (void *)(uintptr_t)address;
+    void *got = mmap(wanted, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (got == wanted) {
+      *memory = got;
+      vgs_divert(VGS_MIRRORING, true);
+      return true;
+    }
+    if (got != MAP_FAILED) /* a kernel that does not know the flag */
+      munmap(got, nbytes);
+  }
+  return false;
+}
+
+/* Read or write the program's memory. False: it is no longer mapped. */
+static bool read_host(const struct mirror *m, uint64_t offset, void *to, uint64_t nbytes) {
+  void *at = (void *)(uintptr_t)(m->host + offset);
+  struct iovec local = {to, nbytes}, remote = {at, nbytes};
+  ssize_t got = m->registered ? process_vm_readv(getpid(), &local, 1, &remote, 1, 0) : -1;
+  if (m->registered && got < 0 && errno == EFAULT)
+    return false;
+  if (got < 0) /* the system does not permit the call */
+    memcpy(to, at, nbytes);
+  return got < 0 || (uint64_t)got == nbytes;
+}
+
+static CUresult write_copy(const struct mirror *m, uint64_t offset, const void *from, uint64_t nbytes) {
+  /* Where each thread has a ring of its own, others' launches must not overtake this. */
+  return vgs_send_vgpuHostWrite(m->device + offset, nbytes, from, vgs_ring_active());
+}
+
+/* Write exactly the bytes that have changed: kernels may be writing to the others. */
+static CUresult write_runs(struct mirror *m, uint64_t offset, const unsigned char *now, uint64_t nbytes) {
+  unsigned char *shadow = m->shadow + offset;
+  CUresult result = CUDA_SUCCESS;
+  for (uint64_t i = 0; i < nbytes && !result;) {
+    if (now[i] == shadow[i]) {
+      i++;
+      continue;
+    }
+    uint64_t begin = i;
+    for (; i < nbytes && now[i] != shadow[i]; i++)
+      shadow[i] = now[i];
+    result = write_copy(m, offset + begin, now + begin, i - begin);
+  }
+  return result;
+}
+
+static CUresult write_span(struct mirror *m, uint64_t offset, const unsigned char *now, uint64_t nbytes) {
+  unsigned char *shadow = m->shadow + offset;
+  uint64_t begin = 0, end = nbytes;
+  while (begin < end && now[begin] == shadow[begin])
+    begin++;
+  while (end > begin && now[end - 1] == shadow[end - 1])
+    end--;
+  if (begin == end)
+    return CUDA_SUCCESS;
+  memcpy(shadow + begin, now + begin, end - begin);
+  return write_copy(m, offset + begin, now + begin, end - begin);
+}
+
+static CUresult push_locked(struct mirror *m, bool quiet) {
+  unsigned char now[PAGE_NBYTES];
+  CUresult result = CUDA_SUCCESS;
+  for (uint64_t block = 0; block < m->nbytes && !result; block += BLOCK_NBYTES) {
+    uint64_t end = m->nbytes - block < BLOCK_NBYTES ? m->nbytes : block + BLOCK_NBYTES;
+    if (!m->registered && !memcmp((void *)(uintptr_t)(m->host + block), m->shadow + block, end - block))
+      continue;
+    for (uint64_t page = block; page < end && !result; page += PAGE_NBYTES) {
+      uint64_t nbytes = end - page < PAGE_NBYTES ? end - page : PAGE_NBYTES;
+      if (!read_host(m, page, now, nbytes)) {
+        m->gone = true;
+        return CUDA_SUCCESS;
+      }
+      if (memcmp(now, m->shadow + page, nbytes))
+        result = quiet ? write_span(m, page, now, nbytes) : write_runs(m, page, now, nbytes);
+    }
+  }
+  return result;
+}
+
+CUresult vgs_host_mirror_push(bool quiet) {
+  CUresult result = CUDA_SUCCESS;
+  if (!has_any())
+    return result;
+  pthread_mutex_lock(&lock);
+  for (struct mirror *m = mirrors; m && !result; m = m->next)
+    if (is_live(m))
+      result = push_locked(m, quiet);
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+/* Store only the bytes that the device has changed: the program may have written to the others meanwhile. */
+static void store_changes(struct mirror *m, uint64_t offset, uint64_t nbytes) {
+  for (uint64_t page = 0; page < nbytes; page += PAGE_NBYTES) {
+    uint64_t length = nbytes - page < PAGE_NBYTES ? nbytes - page : PAGE_NBYTES;
+    unsigned char *shadow = m->shadow + offset + page, now;
+    const unsigned char *from = fetched + page;
+    if (!memcmp(from, shadow, length))
+      continue;
+    if (m->registered && !read_host(m, offset + page, &now, 1)) {
+      m->gone = true;
+      return;
+    }
+    unsigned char *host = (unsigned char *)(uintptr_t)(m->host + offset + page);
+    for (uint64_t i = 0; i < length; i++)
+      if (from[i] != shadow[i])
+        host[i] = shadow[i] = from[i];
+  }
+}
+
+CUresult vgs_host_mirror_fetch(void) {
+  CUresult result = CUDA_SUCCESS;
+  if (!has_any())
+    return result;
+  pthread_mutex_lock(&lock);
+  if (!fetched && !(fetched = malloc(VGW_PIECE_NBYTES)))
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+  for (struct mirror *m = mirrors; m && !result; m = m->next)
+    for (uint64_t done = 0; done < m->nbytes && !result && is_live(m) && !m->read_only; done += VGW_PIECE_NBYTES) {
+      uint64_t nbytes = m->nbytes - done < VGW_PIECE_NBYTES ? m->nbytes - done : VGW_PIECE_NBYTES;
+      result = vgs_send_vgpuHostRead(m->device + done, nbytes, fetched);
+      if (!result)
+        store_changes(m, done, nbytes);
+    }
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+static struct mirror *find_locked(uint64_t host) {
+  struct mirror *m = mirrors;
+  while (m && (m->host != host || !is_of_session(m)))
+    m = m->next;
+  return m;
+}
+
+static void unlink_locked(struct mirror *m) {
+  struct mirror **link = &mirrors;
+  while (*link != m)
+    link = &(*link)->next;
+  __atomic_store_n(link, m->next, __ATOMIC_RELEASE);
+}
+
+static void destroy(struct mirror *m) {
+  if (m->shadow)
+    munmap(m->shadow, m->nbytes);
+  free(m);
+}
+
+/* Memory that ends without a call for it, such as a destroyed context's. */
+static void forget(const struct vgs_range *range) {
+  pthread_mutex_lock(&lock);
+  struct mirror *m = find_locked(range->base);
+  if (m) {
+    unlink_locked(m);
+    destroy(m);
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+/* Have the worker make the copy. */
+static CUresult reserve(struct mirror *m) {
+  uint64_t begin = m->host & ~(uint64_t)(PAGE_NBYTES - 1), device = begin;
+  uint64_t nbytes = (m->host + m->nbytes + PAGE_NBYTES - 1 - begin) & ~(uint64_t)(PAGE_NBYTES - 1);
+  CUresult result = m->registered ? vgs_host_reserve(nbytes, &device) : vgs_send_vgpuHostReserve(begin, nbytes);
+  m->device = device + (m->host - begin);
+  if (!result || vgs_session_error())
+    return result;
+  vgs_log(VGS_LOG_REASON,
+          "%llu bytes of host memory that a kernel may reach have no copy in vgpud's worker: CUDA_ERROR_OUT_OF_MEMORY",
+          (unsigned long long)nbytes);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult add_locked(struct vgs_range *range) {
+  struct mirror *m = calloc(1, sizeof *m);
+  if (!m)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  *m = (struct mirror){.host = range->base,
+                       .nbytes = range->nbytes,
+                       .epoch = vgs_session_epoch(),
+                       .registered = range->kind == VGS_RANGE_REGISTERED,
+                       .read_only = range->kind == VGS_RANGE_REGISTERED && range->flags & READ_ONLY};
+  void *shadow = mmap(NULL, m->nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  m->shadow = shadow == MAP_FAILED ? NULL : shadow;
+  CUresult result = m->shadow ? reserve(m) : CUDA_ERROR_OUT_OF_MEMORY;
+  if (result) {
+    destroy(m);
+    return result;
+  }
+  range->device_address = m->device;
+  m->next = mirrors;
+  __atomic_store_n(&mirrors, m, __ATOMIC_RELEASE);
+  vgs_range_ended = forget;
+  vgs_divert(VGS_MIRRORING, true);
+  return push_locked(m, true);
+}
+
+CUresult vgs_host_mirror_add(struct vgs_range *range) {
+  pthread_mutex_lock(&lock);
+  const struct mirror *known = find_locked(range->base);
+  if (known)
+    range->device_address = known->device;
+  CUresult result = known ? CUDA_SUCCESS : add_locked(range);
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+CUresult vgs_host_mirror_expose(uint64_t address) {
+  struct vgs_range range;
+  if (address - VGW_PINNED_BEGIN >= VGW_PINNED_NBYTES || !vgs_range_find(address, &range) ||
+      range.kind != VGS_RANGE_PINNED || range.shared || !range.device_address)
+    return CUDA_SUCCESS;
+  return vgs_host_mirror_add(&range);
+}
+
+CUresult vgs_host_mirror_expose_words(const void *data, uint64_t nbytes) {
+  CUresult result = CUDA_SUCCESS;
+  for (uint64_t i = 0, word; i + sizeof word <= nbytes && !result; i += sizeof word) {
+    memcpy(&word, (const char *)data + i, sizeof word);
+    if (word - VGW_PINNED_BEGIN < VGW_PINNED_NBYTES)
+      result = vgs_host_mirror_expose(word);
+  }
+  return result;
+}
+
+bool vgs_host_mirror_has(uint64_t address, uint64_t nbytes) {
+  if (!has_any())
+    return false;
+  pthread_mutex_lock(&lock);
+  const struct mirror *m = mirrors;
+  while (m && (address + nbytes <= m->host || address >= m->host + m->nbytes || !is_live(m)))
+    m = m->next;
+  pthread_mutex_unlock(&lock);
+  return m;
+}
+
+uint64_t vgs_host_mirror_host_address(uint64_t address) {
+  if (!has_any() || address - VGW_PINNED_BEGIN >= VGW_PINNED_NBYTES)
+    return address;
+  pthread_mutex_lock(&lock);
+  const struct mirror *m = mirrors;
+  while (m && (address - m->device >= m->nbytes || !is_live(m)))
+    m = m->next;
+  if (m)
+    address = m->host + (address - m->device);
+  pthread_mutex_unlock(&lock);
+  return address;
+}
+
+bool vgs_host_mirror_remove(uint64_t base, CUresult *result) {
+  if (!has_any())
+    return false;
+  pthread_mutex_lock(&lock);
+  struct mirror *m = find_locked(base);
+  if (m)
+    unlink_locked(m);
+  pthread_mutex_unlock(&lock);
+  if (!m)
+    return false;
+  *result = vgs_send_vgpuHostUnmap(m->device & ~(uint64_t)(PAGE_NBYTES - 1)); /* this call waits, too */
+  destroy(m);
+  return true;
+}
+
+void vgs_host_mirror_fini(void) {
+  for (struct mirror *next; mirrors; mirrors = next) {
+    next = mirrors->next;
+    free(mirrors); /* the process's end unmaps the shadows */
+  }
+  free(fetched);
+}
