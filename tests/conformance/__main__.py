@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-from vgpud.bench.side import BenchError, Host, native
+from vgpud.bench.side import BenchError, Host, Side, native
 
 from tests.conformance.outcome import Outcome, Verdict, compare
-from tests.conformance.suite import GROUPS, PROGRAMS, Outcomes, build, recorded
+from tests.conformance.suite import GROUPS, PROGRAMS, Outcomes, Suite, build, recorded
 from tests.shim.test_oracle import CONSEQUENCES
 
 RECORDED = "H100, recorded"
@@ -75,6 +77,37 @@ def was_compared(columns: Mapping[str, Outcomes]) -> bool:
     return max(ran, default=0) >= min(2, len(columns))
 
 
+def place(name: str, folder: Path, options: argparse.Namespace) -> AbstractContextManager[Side]:
+    """Where the programs of a side run; starts its vgpud. Raises BenchError."""
+    if name == "native":
+        return nullcontext(native(options.libcuda))
+    backend = "simulator" if name == "simulated" else "cuda"
+    return serving(Host(options.channel, folder / name, backend, options.gpus, options.libcuda))
+
+
+@contextmanager
+def serving(host: Host) -> Iterator[Side]:
+    with host:
+        yield host.side
+
+
+def run_group(suite: Suite, side: Side, name: str, group: str, begin: float, options: argparse.Namespace) -> Outcomes:
+    """Run one group of checks on one side, and say how long it took."""
+    start = time.monotonic()
+    if start - begin > options.limit_s:
+        print(f"{name}: {group}: not begun after {options.limit_s:.0f} s", file=sys.stderr, flush=True)
+        return {}
+    found = suite.run(
+        side,
+        [group],
+        python=options.python,
+        simulated=name == "simulated",
+        shared_memory=options.channel == "shm",
+    )
+    print(f"{name}: {group}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+    return found
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 no side differs, 1 a side differs, 2 a side is not available, 3 nothing was compared."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
@@ -87,7 +120,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--program", action="append", choices=PROGRAMS, help="some of the programs only")
     parser.add_argument("--python", default=sys.executable, help="the interpreter that has the libraries")
     parser.add_argument("--no-recorded", action="store_true", help=f"leave the column '{RECORDED}' out")
+    parser.add_argument("--jobs", type=int, default=1, help="groups of checks that run at once, of any side (1)")
+    parser.add_argument("--limit-s", type=float, default=1e9, help="begin no further group after so many seconds")
     parser.add_argument("--all", action="store_true", help="also what is the same everywhere")
+    begin = time.monotonic()
     options = parser.parse_args(arguments)
     sides = [side for side in SIDES if getattr(options, side)] or list(SIDES)
     groups = options.group or list(GROUPS)
@@ -98,23 +134,16 @@ def main(arguments: list[str] | None = None) -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgpu-conformance-")))
         suite = build(groups, folder, options.program or PROGRAMS)
         try:
-            for name in sides:
-                print(f"{name} ...", file=sys.stderr, flush=True)
-                side = native(options.libcuda)
-                if name != "native":
-                    backend = "simulator" if name == "simulated" else "cuda"
-                    host = Host(options.channel, folder / name, backend, options.gpus, options.libcuda)
-                    side = stack.enter_context(host).side
-                columns[name] = suite.run(
-                    side,
-                    groups,
-                    python=options.python,
-                    simulated=name == "simulated",
-                    shared_memory=options.channel == "shm",
-                )
+            places = {name: stack.enter_context(place(name, folder, options)) for name in sides}
         except BenchError as error:
             print(f"conformance: {error}", file=sys.stderr)
             return 2
+        pool = stack.enter_context(ThreadPoolExecutor(options.jobs))
+        # A group's sides run one after the other, so that they can be compared if time runs out.
+        work = [(name, group) for group in groups for name in sides]
+        done = pool.map(lambda each: run_group(suite, places[each[0]], *each, begin, options), work)
+        for (name, _), outcomes in zip(work, done, strict=True):
+            columns.setdefault(name, {}).update(outcomes)
     text, is_well = report(columns, everything=options.all)
     print(text)
     if not is_well:

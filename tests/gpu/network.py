@@ -32,7 +32,7 @@ def work() -> None:
     import torch
     from torch import nn
 
-    # cuDNN's attention needs mapped host memory, which a channel over a plain socket lacks.
+    # cuDNN's attention has mapped host memory: on a socket each wait then takes a second round trip.
     torch.backends.cuda.enable_cudnn_sdp(False)
 
     def timed(function: Callable[[], Any], amount: int = 1) -> float:

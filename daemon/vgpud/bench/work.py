@@ -24,7 +24,7 @@ def torch_work() -> tuple[Windows, Callable[[], Any]]:
     import torch
     from torch import nn
 
-    # cuDNN's attention needs mapped host memory, which a channel over a plain socket lacks.
+    # cuDNN's attention has mapped host memory: on a socket each wait then takes a second round trip.
     torch.backends.cuda.enable_cudnn_sdp(False)
     torch.manual_seed(1)
     work: Windows = {}
