@@ -122,6 +122,9 @@ CUresult vgs_array_copy(const CUDA_MEMCPY3D *c, CUstream handle, bool sync) {
     return CUDA_ERROR_NOT_SUPPORTED;
   if (vgs_diverted(VGS_MIRRORING) && (result = vgs_mirror_before_copy(memory->address, memory->extent, stream)))
     return result;
+  uint64_t unused;
+  if (memory == &src && src.known && vgs_copy_is_mapped(src.address, &unused) && (result = vgs_wait_stream(stream)))
+    return result;
   if (memory == &src)
     result = vgs_copy_wait_readable(stream, src.known, sync);
   return result ? result : travel(dst.array ? &dst : &src, memory, c, stream, memory == &src);

@@ -38,6 +38,14 @@ bool vgs_place_is_known(uint64_t address, uint64_t nbytes) {
   return !vgs_place_of(address, nbytes, VGS_PLACE_DEVICE, &place, &known) && known;
 }
 
+bool vgs_copy_is_mapped(uint64_t address, uint64_t *device_address) {
+  struct vgs_range range;
+  if (!vgs_session_has_pinned_fd() || !vgs_range_find(address, &range) || range.kind != VGS_RANGE_REGISTERED)
+    return false;
+  *device_address = vgs_range_device_address(&range, address);
+  return *device_address;
+}
+
 /* Copies of at most this many bytes travel in the command stream, without waiting for the device. */
 enum { INLINE_NBYTES = 64 << 10 };
 
@@ -130,7 +138,10 @@ static CUresult copy_between(const struct vgs_copy *copy) {
     result = vgs_send_cuMemcpyDtoDAsync_v2(copy->dst, copy->src, copy->nbytes, stream, doubtful);
     return completes && !result ? vgs_wait_stream(stream) : result;
   }
-  if (!dst_device || !src_device) {
+  uint64_t to = copy->dst, from = copy->src;
+  bool in_place = (dst == VGS_PLACE_HOST && dst_known && vgs_copy_is_mapped(copy->dst, &to)) ||
+                  (src == VGS_PLACE_HOST && src_known && vgs_copy_is_mapped(copy->src, &from));
+  if (!in_place && (!dst_device || !src_device)) {
     bool to_host = !dst_device;
     struct vgs_staged staged = {.to_host = to_host,
                                 .device = to_host ? copy->src : copy->dst,
@@ -147,7 +158,7 @@ static CUresult copy_between(const struct vgs_copy *copy) {
     }
   }
   /* One side is pinned memory that the worker reads or writes in place. */
-  result = vgs_copy_pinned(!dst_device, copy->dst, copy->src, copy->nbytes, stream, doubtful);
+  result = vgs_copy_pinned(!dst_device, to, from, copy->nbytes, stream, doubtful);
   if (!result && copy->sync)
     result = vgs_wait_stream(stream);
   return result;

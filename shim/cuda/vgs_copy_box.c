@@ -136,6 +136,10 @@ static CUresult copy_box(const struct box *box) {
     return result;
   if (!dst_device && !src_device && (result = vgs_wait_stream(box->stream)))
     return result;
+  uint64_t unused;
+  if (box->src.place == VGS_PLACE_HOST && box->src.known && vgs_copy_is_mapped(box->src.address, &unused) &&
+      (result = vgs_wait_stream(box->stream)))
+    return result;
   if (box->src.place == VGS_PLACE_HOST && (result = vgs_copy_wait_readable(box->stream, box->src.known, box->sync)))
     return result;
   char *packed = malloc(VGW_PIECE_NBYTES);

@@ -64,27 +64,27 @@ static void parameters(unsigned *p, int n, const char *what) {
 }
 
 // Copies and fills come in their places of the stream, between the kernels.
-static void copies(unsigned *p, unsigned *pageable, int n) {
+static void copies(unsigned *p, unsigned *at, unsigned *pageable, int n) { // kernels access `p` at `at`
   size_t nbytes = n * sizeof *p;
   int blocks = (n + BLOCK - 1) / BLOCK;
   unsigned *device;
   CUDA(cudaMalloc(&device, nbytes));
   for (int i = 0; i < n; i++)
     p[i] = 7;
-  add<<<blocks, BLOCK, 0, a>>>(p, 1, n);
+  add<<<blocks, BLOCK, 0, a>>>(at, 1, n);
   CUDA(cudaMemcpyAsync(device, p, nbytes, cudaMemcpyHostToDevice, a)); // reads what the kernel writes
   add<<<blocks, BLOCK, 0, a>>>(device, 0, n);
   CUDA(cudaMemcpyAsync(p, device, nbytes, cudaMemcpyDeviceToHost, a));
-  add<<<blocks, BLOCK, 0, a>>>(p, 0, n); // reads what the copy wrote
+  add<<<blocks, BLOCK, 0, a>>>(at, 0, n); // reads what the copy wrote
   CUDA(cudaMemcpyAsync(pageable, p, nbytes, cudaMemcpyDefault, a));
   CUDA(cudaStreamSynchronize(a));
   expect_sums(p, 8, 3, n, "copies");
   expect_sums(pageable, 8, 3, n, "a copy to pageable memory");
-  add<<<blocks, BLOCK, 0, a>>>(p, 1, n); // older than the fill, which must not be undone
+  add<<<blocks, BLOCK, 0, a>>>(at, 1, n); // older than the fill, which must not be undone
   CUDA(cudaMemsetAsync(p, 0, nbytes, a));
   CUDA(cudaStreamSynchronize(a));
   expect_sums(p, 0, 0, n, "a fill");
-  add<<<blocks, BLOCK, 0, a>>>(p, 1, n);
+  add<<<blocks, BLOCK, 0, a>>>(at, 1, n);
   CUDA(cudaMemcpy2DAsync(device, 4, p, 4, 4, n, cudaMemcpyHostToDevice, a));
   CUDA(cudaStreamSynchronize(a));
   CUDA(cudaMemcpy(pageable, device, nbytes, cudaMemcpyDeviceToHost));
@@ -188,10 +188,11 @@ int main(int argc, char **argv) {
   parameters(pinned, n, "pinned");
   parameters(mapped, n, "mapped");
   parameters(managed, n, "managed");
-  copies(pinned, pageable.data(), n);
-  copies(managed, pageable.data(), n);
+  copies(pinned, pinned, pageable.data(), n);
+  copies(managed, managed, pageable.data(), n);
   CUDA(cudaHostRegister(pageable.data(), nbytes, cudaHostRegisterMapped));
   CUDA(cudaHostGetDevicePointer(&device, pageable.data(), 0));
+  copies(pageable.data(), device, managed, n);
   memset(pageable.data(), 0, nbytes);
   add<<<(n + BLOCK - 1) / BLOCK, BLOCK>>>(device, 6, n);
   CUDA(cudaMemset(device, 0xff, 4)); // by the device's address
