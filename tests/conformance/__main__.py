@@ -141,7 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
         pool = stack.enter_context(ThreadPoolExecutor(options.jobs))
         # A group's sides run one after the other, so that they can be compared if time runs out.
         work = [(name, group) for group in groups for name in sides]
-        done = pool.map(lambda each: run_group(suite, places[each[0]], *each, begin, options), work)
+        done = pool.map(lambda each: run_group(suite, places[each[0]], each[0], each[1], begin, options), work)
         for (name, _), outcomes in zip(work, done, strict=True):
             columns.setdefault(name, {}).update(outcomes)
     text, is_well = report(columns, everything=options.all)
