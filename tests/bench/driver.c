@@ -1,5 +1,6 @@
-/* Times of driver calls, printed as `name microseconds` lines: medians of many windows. Loads libcuda.so.1 as programs
- * do, so the same binary measures NVIDIA's driver and vgpu. The kernel is PTX text: no compiler is needed. */
+/* Times of driver calls, printed as `name microseconds repetitions` lines: medians of many windows. Arguments name some
+ * of them only. Loads libcuda.so.1 as programs do, so the same binary measures NVIDIA's driver and vgpu. The kernel is
+ * PTX text: no compiler is needed. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -44,6 +45,7 @@ static int (*launch_kernel)(handle, unsigned, unsigned, unsigned, unsigned, unsi
 static int (*stream_wait)(handle), (*context_wait)(void), (*stream_query)(handle), (*get_limit)(size_t *, int);
 static int (*memory_info)(size_t *, size_t *), (*upload)(uint64_t, const void *, size_t, handle);
 static int (*download)(void *, uint64_t, size_t, handle), (*graph_launch)(handle, handle);
+static int (*allocate)(uint64_t *, size_t), (*release)(uint64_t);
 static int (*record)(handle, handle), (*event_wait)(handle), (*stream_event)(handle, handle, unsigned);
 
 static double now_us(void) {
@@ -57,9 +59,18 @@ static int compare(const void *a, const void *b) {
   return difference < 0 ? -1 : difference > 0;
 }
 
-static void tell(const char *name, double *us, int count) {
+static char **chosen; /* names; NULL: all */
+
+static int is_chosen(const char *name) {
+  char **each = chosen;
+  while (each && *each && strcmp(*each, name))
+    each++;
+  return !each || *each;
+}
+
+static void tell(const char *name, double *us, int count, int repetitions) {
   qsort(us, (size_t)count, sizeof *us, compare);
-  printf("%s %.4f\n", name, us[count / 2]);
+  printf("%s %.4f %d\n", name, us[count / 2], repetitions);
   fflush(stdout);
 }
 
@@ -80,6 +91,8 @@ static handle new_stream(void) {
 #define MEASURE(name, windows, count, with_wait, work)                                                                 \
   do {                                                                                                                 \
     double us[WINDOWS];                                                                                                \
+    if (!is_chosen(name))                                                                                              \
+      break;                                                                                                           \
     for (int window = -2; window < (windows); window++) {                                                              \
       double start_us = now_us();                                                                                      \
       for (int i = 0; i < (count); i++) {                                                                              \
@@ -90,7 +103,7 @@ static handle new_stream(void) {
       if (window >= 0)                                                                                                 \
         us[window] = ((with_wait ? now_us() : issued_us) - start_us) / (count);                                        \
     }                                                                                                                  \
-    tell(name, us, windows);                                                                                           \
+    tell(name, us, windows, ((windows) + 2) * (count));                                                                \
   } while (0)
 
 static pthread_barrier_t barrier;
@@ -111,6 +124,10 @@ static void *launcher(void *unused) {
 static void launch_from(int threads) {
   pthread_t ids[THREADS_MAX];
   double us[WINDOWS];
+  char name[40];
+  snprintf(name, sizeof name, "launch_threads_%d", threads);
+  if (!is_chosen(name))
+    return;
   pthread_barrier_init(&barrier, NULL, (unsigned)threads + 1);
   for (int i = 0; i < threads; i++)
     pthread_create(&ids[i], NULL, launcher, NULL);
@@ -123,13 +140,12 @@ static void launch_from(int threads) {
   }
   for (int i = 0; i < threads; i++)
     pthread_join(ids[i], NULL);
-  char name[40];
-  snprintf(name, sizeof name, "launch_threads_%d", threads);
-  tell(name, us, WINDOWS);
+  tell(name, us, WINDOWS, (WINDOWS + 2) * BATCH * threads);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
   int device;
+  chosen = argc > 1 ? argv + 1 : NULL;
   handle module, graph, executable, event;
   double start_us = now_us();
   library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -150,6 +166,8 @@ int main(void) {
   *(void **)&stream_query = find("cuStreamQuery");
   *(void **)&get_limit = find("cuCtxGetLimit");
   *(void **)&memory_info = find("cuMemGetInfo_v2");
+  *(void **)&allocate = find("cuMemAlloc_v2");
+  *(void **)&release = find("cuMemFree_v2");
   *(void **)&upload = find("cuMemcpyHtoDAsync_v2");
   *(void **)&download = find("cuMemcpyDtoHAsync_v2");
   *(void **)&graph_launch = find("cuGraphLaunch");
@@ -159,7 +177,8 @@ int main(void) {
   handle s = new_stream(), t = new_stream();
   launch(s);
   check(context_wait(), "cuCtxSynchronize");
-  printf("init_to_first_kernel %.1f\n", now_us() - start_us);
+  if (!chosen)
+    printf("init_to_first_kernel %.1f 1\n", now_us() - start_us);
   CALL(cuEventCreate, (handle *, unsigned), &event, 2);
   size_t limit, free_nbytes, total_nbytes;
 
@@ -173,6 +192,9 @@ int main(void) {
   MEASURE("record_and_wait_event", WINDOWS, BATCH, 1, (record(event, s), stream_event(t, event, 0)));
   MEASURE("call_get_limit", WINDOWS, 50, 0, check(get_limit(&limit, 0), "cuCtxGetLimit"));
   MEASURE("call_memory_info", WINDOWS, 50, 0, check(memory_info(&free_nbytes, &total_nbytes), "cuMemGetInfo"));
+  uint64_t block;
+  MEASURE("alloc_free_1m", WINDOWS, 50, 0, (check(allocate(&block, 1 << 20), "alloc"), check(release(block), "free")));
+  MEASURE("event_record_sync", WINDOWS, 50, 0, (record(event, s), check(event_wait(event), "sync")));
   launch_from(1);
   launch_from(2);
   launch_from(4);

@@ -3,6 +3,10 @@
 Each round runs driver.c natively and then through vgpud. A time is the median over the rounds; the ratio is the median
 of the rounds' ratios. With `--card` the driver is card.c, which imitates the times of an H100 without a card.
 
+`--profile` says where the time of the calls goes that take longest beside native ones: what each takes natively, what
+remoted, how long the worker executes its functions (vgpu_call_seconds), and the rest, beside what a call whose answer
+costs nothing takes (its rest is the round trip). A rest of one round trip for each call that waits cannot be less.
+
 With `--weights alone` the column "native" is vgpud without weights, and "remoted" vgpud with weights where no other
 tenant is; with `--weights neighbour` another tenant has a session that does nothing.
 """
@@ -11,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -23,6 +28,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "daemon"), str(ROOT / "guest")]
 
+from vgpud.cli.admin_client import AdminClient  # noqa: E402
 from vgpud.cli.client import Client  # noqa: E402
 from vgpud.endpoint import parse_endpoint  # noqa: E402
 
@@ -38,10 +44,73 @@ value = "{NEIGHBOUR}"
 """
 
 
+# Calls of a measurement that wait for an answer. Queued ones and waits for a flag that the device writes: 0.
+PROFILED = {
+    "call_memory_info": 1,
+    "alloc_free_1m": 2,
+    "event_record_sync": 0,
+    "record_and_wait_event": 0,
+    "launch_threads_8": 0,
+    "launch_stream_sync": 0,
+    "htod_4": 0,
+    "htod_4k": 0,
+    "htod_1m": 0,
+}
+Counts = dict[str, tuple[float, float]]
+
+
+def run(program: Path, env: dict[str, str], *names: str) -> dict[str, tuple[float, int]]:
+    """Run the program built from driver.c; returns microseconds and repetitions by name of the measurement."""
+    command = [program, *names]
+    out = subprocess.run(command, env={**os.environ, **env}, stdout=-1, text=True, check=True, timeout=120).stdout
+    return {name: (float(us), int(repetitions)) for name, us, repetitions in map(str.split, out.splitlines())}
+
+
 def measure(program: Path, env: dict[str, str]) -> dict[str, float]:
-    """Run the program built from driver.c; returns microseconds by name of the measurement."""
-    out = subprocess.run([program], env={**os.environ, **env}, stdout=-1, text=True, check=True, timeout=120).stdout
-    return {name: float(us) for name, us in map(str.split, out.splitlines())}
+    return {name: us for name, (us, _) in run(program, env).items()}
+
+
+def executed(admin: AdminClient) -> Counts:
+    """How often functions were executed, and for how many seconds, by function."""
+    text, found = admin.metrics(), {}
+    for name, calls in re.findall(r'^vgpu_calls_total\{function="(\w+)"\} (\S+)', text, re.M):
+        values = {
+            what: float(value)
+            for what, value in re.findall(rf'^vgpu_call_seconds_(sum|count)\{{function="{name}"\}} (\S+)', text, re.M)
+        }
+        mean_s = values.get("sum", 0.0) / (values.get("count", 0.0) or 1.0)
+        found[name] = (float(calls), mean_s * float(calls))
+    return found
+
+
+def in_worker_us(admin: AdminClient, before: Counts, repetitions: int) -> tuple[float, str]:
+    """Microseconds of a repetition in the worker, and the functions that each repetition calls."""
+    deadline = time.monotonic() + 30
+    while True:  # a session's calls are counted a moment after its end
+        now = executed(admin)
+        each = {name: (calls - before.get(name, (0, 0))[0]) / repetitions for name, (calls, _) in now.items()}
+        often = sorted(name for name, calls in each.items() if calls > 0.4)
+        if often or time.monotonic() > deadline:
+            break
+        time.sleep(0.2)
+    seconds = sum(now[name][1] - before.get(name, (0, 0.0))[1] for name in often)
+    return seconds / repetitions * 1e6, ", ".join(f"{each[name]:.1f} {name}" for name in often)
+
+
+def profile(program: Path, native: dict[str, str] | None, remote: dict[str, str], admin: Path) -> None:
+    client, trip = AdminClient(admin), 0.0
+    print("| measurement | native us | remoted us | in the worker | rest | round trips waited for | functions |")
+    print("|---|---|---|---|---|---|---|")
+    for name, waits in PROFILED.items():
+        before = executed(client)
+        (remoted_us, repetitions), native_us = run(program, remote, name)[name], float("nan")
+        worker_us, functions = in_worker_us(client, before, repetitions)
+        if native is not None:
+            native_us = statistics.median(run(program, native, name)[name][0] for _ in range(3))
+        rest = remoted_us - worker_us
+        trip = trip or rest
+        trips = f"{waits} of {trip:.2f}" if waits else "0"
+        print(f"| {name} | {native_us:.2f} | {remoted_us:.2f} | {worker_us:.2f} | {rest:.2f} | {trips} | {functions} |")
 
 
 @contextmanager
@@ -77,6 +146,7 @@ def main() -> None:
     parser.add_argument("--libraries", type=Path, default=ROOT / "build/guest", help="of another build")
     parser.add_argument("--backend", default="cuda", choices=("cuda", "simulator"), help="simulator: remoted only")
     parser.add_argument("--weights", choices=("alone", "neighbour"), help="what weights cost")
+    parser.add_argument("--profile", action="store_true", help="where the time of some calls goes")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -88,6 +158,7 @@ def main() -> None:
             options.libcuda = str(directory / "libcuda.so.1")
             native = {"LD_LIBRARY_PATH": name}
             card = Path(__file__).with_name("card.c")
+            directory.chmod(0o755)  # workers have users of their own
             subprocess.run(["cc", "-O2", "-shared", "-fPIC", card, "-o", options.libcuda], check=True)
         with ExitStack() as started:
             remote = started.enter_context(serving(directory / "0", options))
@@ -99,6 +170,10 @@ def main() -> None:
                 started.callback(client.close)
                 client.hello()
                 client.attach()
+            if options.profile:
+                known = native or options.backend == "cuda"
+                profile(program, native if known else None, remote, directory / "0" / "a")
+                return
             pairs = []
             for _ in range(options.rounds):
                 remoted = measure(program, remote)
