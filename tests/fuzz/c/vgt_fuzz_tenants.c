@@ -94,7 +94,7 @@ void vgt_tenants_share(void) {
     turns->weight[i] = VGX_TURN_UNIT;
     turns->tenant[i] = i + 1;
   }
-  vgx_gate_set(turns, 0, 0);
+  vgx_gate_set(turns, 0, 0, (const uint8_t[]){0}, 1);
   must(pthread_create(&thread, NULL, rival, turns) == 0, "thread");
   pthread_detach(thread);
 }
