@@ -197,6 +197,7 @@ CUresult vgx_vgpuIpcEventDestroy(struct vgx_session *s, const struct vgw_req_vgp
 }
 
 void vgx_ipc_events_free(struct vgx_session *s) {
+  pthread_mutex_lock(&s->ipc_lock); /* a late host function may let an event go */
   for (struct vgx_ipc_event *e = s->ipc_events, *next; e; e = next) {
     next = e->next;
     close(e->fd);
@@ -205,4 +206,5 @@ void vgx_ipc_events_free(struct vgx_session *s) {
   }
   s->ipc_events = NULL;
   s->ipc_event_count = 0;
+  pthread_mutex_unlock(&s->ipc_lock);
 }
