@@ -183,6 +183,7 @@ class LimitsConfig(_Model):
     # Memory that clients share with their workers (pinned, registered), for each tenant; default: half the machine's
     host_memory_mib: int | None = Field(default=None, ge=1, le=1 << 30)
     drain_timeout_s: float = Field(default=5.0, ge=0, le=86400)  # how long sessions may go on after SIGTERM
+    oversubscribe_memory: bool = False  # shares of a device may promise more memory than it has
 
     @property
     def host_memory_nbytes(self) -> int:

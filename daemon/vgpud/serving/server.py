@@ -33,6 +33,7 @@ from vgpud.proto.message import REGION, ClientMessage, HostMessage
 from vgpud.proto.state import State
 from vgpud.supervision.supervisor import WorkerStartError
 from vgpud.tenancy.peer import Peer, identify
+from vgpud.tenancy.promise import shortage
 from vgpud.tenancy.session import Session
 from vgpud.tenancy.share import within
 from vgpud.tenancy.tenant import Identified, identify_tenant
@@ -465,6 +466,10 @@ class Server:
         device = selection.number_on_host(attach.device, session.devices)
         if why := self.presence.why(device):
             raise Refusal(CudaError.DEVICE_UNAVAILABLE, f"device {attach.device} is out of service: {why}")
+        if not self.config.limits.oversubscribe_memory:
+            short = shortage(session, self.sessions, self._inventory.fields)
+            if short is not None:
+                raise Refusal(CudaError.SYSTEM_NOT_READY, short)
         session.attaching = True
         region = self.regions[session.peer.vm or ""] if attach.region and REGION in features else None
         try:
