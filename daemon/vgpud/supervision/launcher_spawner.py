@@ -42,9 +42,9 @@ def _is_readable(fd: int) -> bool:
 class _LaunchedProcess:
     """A child of a launcher, which reports when and how it ended."""
 
-    def __init__(self, key: str, on_late: Callable[[], None], uid: int | None, ids: UserIds | None) -> None:
-        """`on_late`: called when the process is to be killed before the launcher has forked it. `ids`: where its user
-        id is reserved, which is released at its end."""
+    def __init__(self, key: str, on_late: Callable[[bool], None], uid: int | None, ids: UserIds | None) -> None:
+        """`on_late`: called when the process is to be killed before the launcher has forked it, with whether it was
+        told to end before. `ids`: where its user id is reserved, which is released at its end."""
         self.pid = 0
         self.key = key
         self.uid = uid
@@ -65,7 +65,7 @@ class _LaunchedProcess:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
         elif number == signal.SIGKILL:
-            self._on_late()
+            self._on_late(self._ended_early)
         else:
             self._ended_early = True
 
@@ -210,7 +210,7 @@ class _Launcher:
             uid = fields.get("uids", {}).get(number)  # a vgpud from before 2026-11-29 does not pass user ids on
             if ids is not None and uid is not None:
                 ids.reserve(uid)
-            process = _LaunchedProcess(f"{launcher.pid}:{number}", ignore, uid, ids)
+            process = _LaunchedProcess(f"{launcher.pid}:{number}", lambda _: None, uid, ids)
             process.started(incoming.take(name))
             launcher._processes[int(number)] = process
             if process.has_ended:  # it ended while no vgpud ran, or the previous vgpud has read the launcher's message
@@ -226,10 +226,12 @@ class _Launcher:
         if self._is_retired and not self._processes:
             self.stop()
 
-    def _end_hung(self) -> None:
-        """Stop using a launcher that has not forked a worker within its start timeout: later orders would fail, too."""
+    def _end_hung(self, was_ended: bool) -> None:
+        """Stop using a launcher that has not forked a worker within its start timeout: later orders would fail, too. A
+        worker that `was_ended` meanwhile says nothing of the launcher: at vgpud's end a spare may be on its way."""
         if self._control is not None:
-            get_logger().warning("the launcher of workers hangs, and is killed", launcher=self.pid)
+            if not was_ended:
+                get_logger().warning("the launcher of workers hangs, and is killed", launcher=self.pid)
             self.stop()
 
     def stop(self) -> None:

@@ -345,7 +345,8 @@ class Supervisor:
                 await self._idle.wait()
         except TimeoutError:
             for worker in list(self._workers):
-                self._log.warning("worker ignored SIGTERM", worker=worker.pid)
+                if worker.pid:  # else it has not been forked yet
+                    self._log.warning("worker ignored SIGTERM", worker=worker.pid)
                 worker.kill()
                 self._count_kill()
             await self._idle.wait()
