@@ -7,8 +7,9 @@
 
 static _Thread_local int last_error;
 
+/* "Not ready" is an answer: NVIDIA's runtime (13.0) does not keep it as the last error. */
 int vgs_rt_leave(const char *name, int result) {
-  if (result != CUDA_SUCCESS)
+  if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
     last_error = result;
   if (vgs_trace_on())
     vgs_log(VGS_LOG_TRACE, "%s() = %d", name, result);
