@@ -134,7 +134,7 @@ fn(
     "cuMemAllocManaged",
     [out("dptr", DEVICEPTR), val("bytesize", SIZE), val("flags", U32)],
     stacked=True,
-    doc="Memory that host and device use at one address, where the channel shares memory.",
+    doc="Memory that host and device use at one address; a copy where the channel shares no memory.",
 )
 LOCATION = struct_value("location", "CUmemLocation")
 RANGE = [val("devPtr", DEVICEPTR), val("count", SIZE)]

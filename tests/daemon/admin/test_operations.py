@@ -20,6 +20,8 @@ from tests.daemon.running import ENVIRONMENT, Running, only, start_client, vgpud
 from tests.shim.client import PRELUDE
 
 DOCUMENT = (Path(__file__).parents[3] / "docs/operations.md").read_text()
+# test_a_call_is_followed_to_its_kernel_by_one_number, tests/daemon/serving/test_recording.py
+NEED_A_FILE = ("vgpu run ", "vgpu replay ")
 
 
 def blocks(language: str) -> list[str]:
@@ -55,7 +57,7 @@ def test_the_groups_of_functions_are_those_that_can_be_denied() -> None:
 
 def test_the_commands_work(shared: Running, path: str) -> None:
     lines = [line[2:] for block in blocks("console") for line in block.splitlines() if line.startswith("$ ")]
-    lines = [line for line in lines if not line.startswith("vgpu run ")]
+    lines = [line for line in lines if not line.startswith(NEED_A_FILE)]
     assert len(lines) == 15
     for line in lines:
         line = line.replace("/run/vgpu/admin.sock", str(shared.admin_path))
