@@ -6,6 +6,8 @@ the worker appends what it receives and answers (executor/vgx_recording.h).
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import struct
@@ -50,15 +52,36 @@ def open_recording(session: Session, config: Config, about: dict[str, Any]) -> R
     base = config.recording_path
     if base is None or not config.records(session.tenant_name) or _INCOMPLETE & set(about["features"]):
         return None
-    folder = base / quote(session.tenant_name, safe="")
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for each in (base, folder):
-        each.chmod(0o700)
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    path = folder / f"{stamp}-{session.epoch:x}-{session.number}.vgpurec"
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     known = {"vgpu": __version__, "tenant": session.tenant_name, "program": session.client.comm, "epoch": session.epoch}
     document = json.dumps(known | about).encode()
     document += b" " * (-(len(MAGIC) + 4 + len(document)) % 8)
-    os.write(fd, MAGIC + struct.pack("<I", len(document)) + document)
-    return Recording(path, fd)
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    path = base / quote(session.tenant_name, safe="") / f"{stamp}-{session.epoch:x}-{session.number}.vgpurec"
+    return Recording(path, _create(path, MAGIC + struct.pack("<I", len(document)) + document))
+
+
+def _create(path: Path, begin: bytes) -> int:
+    """A descriptor of a new file that begins with these bytes. Its folder is vgpud's user's own and no link, as others
+    may be allowed to write to the folder above. Raises OSError, and leaves no file then.
+    """
+    folder = path.parent
+    folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(parent).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "it is another user's folder", str(folder))
+        os.fchmod(parent, 0o700)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        fd = os.open(path.name, flags, 0o600, dir_fd=parent)
+        try:
+            if os.write(fd, begin) != len(begin):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        except OSError:
+            os.close(fd)
+            os.unlink(path.name, dir_fd=parent)
+            raise
+        return fd
+    finally:
+        os.close(parent)

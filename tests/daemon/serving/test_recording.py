@@ -8,9 +8,12 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from vgpud.cli.recording import Recording, RecordingError, Replay, read_recording
+from vgpud.config import parse_config
+from vgpud.tenancy.recordings import open_recording
 
 from tests.daemon.ipc_client import IpcClient
 from tests.daemon.running import ENVIRONMENT, vgpud_with_real_workers
@@ -56,6 +59,36 @@ def test_a_recording_is_of_the_tenant_that_is_named_and_for_vgpuds_user_alone(re
     assert recording.is_whole
     assert recording.about["gpus"] == "h100"
     assert sum(entry.is_call for entry in recording.entries) == sum(not entry.is_call for entry in recording.entries)
+
+
+def session_of(tenant: str) -> SimpleNamespace:
+    return SimpleNamespace(tenant_name=tenant, epoch=7, number=1, client=SimpleNamespace(comm="python"))
+
+
+def open_in(folder: Path, tenant: str) -> str:
+    """Where a session of a tenant is recorded below `folder`."""
+    config = parse_config(f"[recording]\ntenants = ['*']\ndir = '{folder}'", source="c.toml")
+    recording = open_recording(session_of(tenant), config, {"features": []})
+    assert recording is not None
+    recording.close()
+    return recording.path.parent.name
+
+
+def test_the_operators_folder_keeps_its_mode(tmp_path):
+    tmp_path.chmod(0o755)
+    assert open_in(tmp_path, "uid:1") == "uid%3A1"
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+    assert stat.S_IMODE((tmp_path / "uid%3A1").stat().st_mode) == 0o700
+
+
+def test_a_link_in_place_of_a_tenants_folder_is_not_followed(tmp_path):
+    victim = tmp_path / "victim"
+    victim.mkdir(mode=0o755)
+    (tmp_path / "uid%3A1").symlink_to(victim)
+    with pytest.raises(OSError, match="uid%3A1"):
+        open_in(tmp_path, "uid:1")
+    assert list(victim.iterdir()) == []
+    assert stat.S_IMODE(victim.stat().st_mode) == 0o755
 
 
 def test_a_replay_has_the_same_answers(recorded):
