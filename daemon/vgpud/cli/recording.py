@@ -79,9 +79,12 @@ def read_recording(path: Path) -> Recording:
         raise RecordingError("it does not begin as a recording does")
     begin += int.from_bytes(data[len(MAGIC) : begin], "little")
     try:
-        recording = Recording(json.loads(data[len(MAGIC) + 4 : begin]))
+        about = json.loads(data[len(MAGIC) + 4 : begin])
     except ValueError as error:
         raise RecordingError("its description is damaged") from error
+    if not isinstance(about, dict):
+        raise RecordingError("its description is damaged")
+    recording = Recording(about)
     for kind, call, content in _entries(data, begin):
         if kind not in (_CALL, _ANSWER) or len(content) < _HEADER.size:
             recording.is_whole = False
@@ -121,35 +124,39 @@ class Replay:
         waiting: dict[int, str] = {}
         for entry in recording.entries:
             if entry.is_call:
-                self._call(entry, waiting)
+                try:
+                    self._call(entry, waiting)
+                except (BrokenPipeError, ConnectionResetError):
+                    self._differs(entry.call, _name(entry), "begun", "the worker had ended")
+                    break
             elif (name := waiting.pop(entry.call, None)) is not None:
                 self._compare(name, entry)
-        self._sock.shutdown(socket.SHUT_WR)
+        else:
+            self._sock.shutdown(socket.SHUT_WR)
         reader.join(self._timeout_s)
         return self._outcome
 
     def _call(self, entry: Entry, waiting: dict[int, str]) -> None:
         length, opcode, flags, _sequence, context = _HEADER.unpack_from(entry.data)
-        name = _NAMES.get(opcode, f"opcode {opcode}")
         self._outcome.calls += 1
         if flags & _WANT_REPLY:
-            waiting[entry.call] = name
+            waiting[entry.call] = _name(entry)
         record = _HEADER.pack(length, opcode, flags, entry.call & 0xFFFFFFFF, context) + entry.data[_HEADER.size :]
         self._sock.sendall(record)
 
     def _compare(self, name: str, entry: Entry) -> None:
         reply = self._reply(entry.call)
         if reply is None:
-            self._differs(name, entry, "no answer")
+            self._differs(entry.call, name, _shown(entry.data), "no answer")
         elif name not in _UNSTEADY:
             self._outcome.compared += 1
             if (_result(reply), reply[_HEADER.size :]) != (_result(entry.data), entry.data[_HEADER.size :]):
-                self._differs(name, entry, _shown(reply))
+                self._differs(entry.call, name, _shown(entry.data), _shown(reply))
 
-    def _differs(self, name: str, entry: Entry, replayed: str) -> None:
+    def _differs(self, call: int, name: str, recorded: str, replayed: str) -> None:
         self._outcome.different += 1
         if self._outcome.first is None:
-            self._outcome.first = Difference(entry.call, name, _shown(entry.data), replayed)
+            self._outcome.first = Difference(call, name, recorded, replayed)
 
     def _reply(self, call: int) -> bytes | None:
         number = call & 0xFFFFFFFF
@@ -183,6 +190,11 @@ class Replay:
                 return None
             data += some
         return bytes(data)
+
+
+def _name(entry: Entry) -> str:
+    opcode = int(_HEADER.unpack_from(entry.data)[1])
+    return _NAMES.get(opcode, f"opcode {opcode}")
 
 
 def _result(record: bytes) -> int:

@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from vgpud.cli.recording import Recording, RecordingError, Replay, read_recording
@@ -61,7 +62,7 @@ def test_a_recording_is_of_the_tenant_that_is_named_and_for_vgpuds_user_alone(re
     assert sum(entry.is_call for entry in recording.entries) == sum(not entry.is_call for entry in recording.entries)
 
 
-def session_of(tenant: str) -> SimpleNamespace:
+def session_of(tenant: str) -> Any:
     return SimpleNamespace(tenant_name=tenant, epoch=7, number=1, client=SimpleNamespace(comm="python"))
 
 
@@ -133,14 +134,26 @@ def test_the_first_answer_that_differs_is_named(recorded, is_changed):
         assert (outcome.different, outcome.first) == (0, None)
 
 
+def test_a_worker_that_ends_is_a_difference(recorded):
+    """The first call without an answer is named, whatever could not be sent after it."""
+    recording = read_recording(recorded["small"])
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    outcome = Replay(ours, PATIENCE_S).run(recording)
+    ours.close()
+    assert outcome.first is not None
+    assert (outcome.different, outcome.first.call, outcome.first.replayed) == (1, 1, "the worker had ended")
+
+
 def test_a_file_that_is_cut_ends_with_its_last_whole_entry(recorded, tmp_path):
     data = recorded["small"].read_bytes()
     cut = tmp_path / "cut.vgpurec"
     cut.write_bytes(data[:-5])
     assert len(read_recording(cut).entries) == len(read_recording(recorded["small"]).entries) - 1
-    cut.write_bytes(b"no recording")
-    with pytest.raises(RecordingError):
-        read_recording(cut)
+    for damaged in (b"no recording", b"VGPUREC1\4\0\0\0null"):
+        cut.write_bytes(damaged)
+        with pytest.raises(RecordingError):
+            read_recording(cut)
 
 
 def test_a_recording_is_bounded(recorded):
