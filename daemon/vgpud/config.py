@@ -268,6 +268,9 @@ class VmConfig(_Model):
         return None if self.hybrid is None else HybridVsockEndpoint(self.hybrid, self.port)
 
 
+_TENANTS = ("token:", "uid:", "vm:", "cid:", "host:")  # tenancy/session.py, tenant_name()
+
+
 class RecordingConfig(_Model):
     """Whose sessions are recorded for `vgpu replay`: all that their programs send and receive, contents included."""
 
@@ -281,6 +284,14 @@ class RecordingConfig(_Model):
         if self.dir is not None and not self.dir.startswith("/"):
             raise ValueError("dir is not an absolute path")
         return self
+
+    @field_validator("tenants")
+    @classmethod
+    def _are_names_of_tenants(cls, tenants: list[str]) -> list[str]:
+        for name in tenants:
+            if name != "*" and not name.startswith(_TENANTS):  # it would record nothing, and say nothing
+                raise ValueError(f"{name!r} names no tenant: as {', '.join(_TENANTS)} with what follows, or '*'")
+        return tenants
 
 
 # vgx_sim_watch.h

@@ -96,6 +96,8 @@ def test_the_samples_commented_keys_are_keys():
         ("[[shares]]\nname = 'a'\ngpus = []", "f.toml:3: shares.0.gpus: "),
         ("[[shares]]\nname = 'a'\ngpus = [true]", "f.toml:3: shares.0.gpus.0"),
         ("gpus = 't5'\n[[shares]]\nname = 'a'\ngpus = [0]", "f.toml:1: gpus: 't5': no profile 't5'"),
+        ("[recording]\ntenants = ['job-7']", "f.toml:2: recording.tenants: 'job-7' names no tenant: "),
+        ("[recording]\ntenants = ['*']", "f.toml:1: recording.dir: give one"),
         ("backend = 'metal'", "f.toml:1: backend: "),
         ("[mps]", 'f.toml:1: mps: it is for backend = "cuda"'),
         (
