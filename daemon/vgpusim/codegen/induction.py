@@ -52,6 +52,10 @@ class Induction:
         if opcode in ("shl", "mul", "mad") and isinstance(source[1], ir.Imm):
             if opcode == "mad" and self._inside(source[2], loop):
                 return None
-            by = 1 << min(source[1].value, 63) if opcode == "shl" else source[1].value
+            by = source[1].value
+            if opcode == "shl":
+                if not 0 <= by < 64:  # an amount is unsigned: the result is 0
+                    return None
+                by = 1 << by
             return self._trace(source[0], factor * by, loop, depth - 1)
         return None
