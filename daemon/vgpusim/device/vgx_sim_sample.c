@@ -53,9 +53,12 @@ static int64_t fixed(double x, double scale) {
  * where it filters 32,768 texels (with 64 and fewer it does not, between them it was not asked). */
 static int64_t position(const struct vgx_sim_texture *t, float x, uint32_t extent, bool linear) {
   enum { LARGE = 1 << 14 };
+  const int64_t most = 1ll << 62; /* beyond every texture, and far enough from an overflow for place() */
   bool normalized = t->normalized || t->cubemap, fine = linear && extent > LARGE;
   int nbits = !normalized || fine ? COORDINATE_NBITS : COORDINATE_NBITS - 1;
-  return fixed((double)x, 1 << nbits) * (normalized ? (int64_t)extent << (COORDINATE_NBITS - nbits) : 1);
+  int64_t factor = normalized ? (int64_t)extent << (COORDINATE_NBITS - nbits) : 1, at;
+  bool beyond = __builtin_mul_overflow(fixed((double)x, 1 << nbits), factor, &at) || at < -most || at > most;
+  return !beyond ? at : x < 0 ? -most : most;
 }
 
 /* The distance from the first texel's middle in 256ths of a texel, rounded to nearest. */
