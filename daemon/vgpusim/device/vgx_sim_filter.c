@@ -160,7 +160,7 @@ struct vgx_sim_texel vgx_sim_filter_sum(const struct vgx_sim_corners *corners, c
       sum.bits[c] = sum_as_integer(corners, t, c);
     else if (t->format == CU_AD_FORMAT_FLOAT)
       sum.bits[c] = vgx_sim_as_bits(sum_of_floats(corners, c, &single));
-    else if (t->format == CU_AD_FORMAT_HALF || vgx_sim_texel_is_srgb(t, c))
+    else if (t->format == CU_AD_FORMAT_HALF)
       sum.bits[c] = vgx_sim_as_bits(sum_of_floats(corners, c, &half));
     else
       sum.bits[c] = vgx_sim_as_bits(sum_of_integers(corners, t, c));

@@ -27,9 +27,6 @@ static inline uint32_t vgx_sim_as_bits(float value) {
 /* An axis's address mode as it takes effect. */
 int vgx_sim_texel_mode(const struct vgx_sim_texture *t, int axis);
 
-/* Whether a channel's bytes are in sRGB; its values are linear floats of half precision, also with `raw` below. */
-bool vgx_sim_texel_is_srgb(const struct vgx_sim_texture *t, uint32_t channel);
-
 /* The index in `n` texels after applying the address mode; -1: the border. */
 int64_t vgx_sim_texel_index(const struct vgx_sim_texture *t, int axis, int64_t i, int64_t n);
 
