@@ -229,7 +229,7 @@ CUresult vgx_sim_pool_run(struct vgx_sim_job *job, struct vgx_sim_fault *fault) 
   r.next = jobs;
   jobs = &r;
   pthread_mutex_unlock(&pool_lock);
-  if (threads == 2) /* without the lock, which who wakes takes */
+  if (threads == 2) /* after the lock is released: a woken thread takes it first */
     pthread_cond_signal(&work);
   else if (threads > 2)
     pthread_cond_broadcast(&work);

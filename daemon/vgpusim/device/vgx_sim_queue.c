@@ -174,7 +174,7 @@ static _Thread_local CUstream running_stream;
 
 const struct CUgreenCtx_st *vgx_sim_running_green(void) { return running_green; }
 
-/* Whether more operations than `count`, at most 1, could start now. */
+/* Whether more than `count` operations could start now. */
 static bool more_ready(uint32_t count) {
   for (struct CUstream_st *s = active_first; s; s = s->active_next)
     if (s->head && is_turn(s, s->head, s->head->ticket) && count-- == 0)
@@ -210,9 +210,9 @@ void vgx_sim_marker_complete_locked(struct vgx_sim_marker *marker) {
   wake_if_ready(0);
 }
 
-/* Wake waiters after an operation of `s`. Those for a ticket sleep on while the stream's next operation is one that
- * they wait for: a wake-up takes as long as a small kernel. Where no thread could be started, waiters run the
- * operations, so each must look. */
+/* Wake waiters after an operation of `s` ended. One with a ticket stays asleep while the stream's next operation is
+ * among those that it waits for, since a wake-up takes as long as a small kernel. Where no thread could be started,
+ * the waiters themselves run operations, so all are woken. */
 static void notify_after(const struct CUstream_st *s) {
   bool wake = !s->head || !thread_count;
   for (const struct waiter *w = waiters; w && !wake; w = w->next)
@@ -333,7 +333,7 @@ CUresult vgx_sim_submit_unlock(CUstream stream, struct vgx_sim_op *op, enum vgx_
     vgx_sim_unlock();
     return result;
   }
-  if (result != CUDA_SUCCESS) { /* others may wait for its markers already: an event's, a graph's next launch */
+  if (result != CUDA_SUCCESS) { /* an event, or a graph's next launch, may refer to its markers already */
     complete_markers(op);
     vgx_sim_notify_locked();
     vgx_sim_unlock();
