@@ -96,9 +96,11 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """How the registers of a fragment are made from others: how many of these there are; their new values and, if some
-    elements may be absent, registers with all bits of those that are there."""
+    """How the registers of a fragment are made from others: what distinguishes it from others of the same opcode; how
+    many of these registers there are; their new values and, if some elements may be absent, registers with all bits of
+    those that are there."""
 
+    name: str
     count: int
     make: Callable[[Emitter, Sequence[str]], tuple[list[str], list[str]]]
     masked: bool = False

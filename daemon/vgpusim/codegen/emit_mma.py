@@ -217,7 +217,8 @@ def tensor_core(
         factor = "f16" if converted else element
         masked = arrangement is not None and arrangement.masked
         made = fragment.side(letter == "a", element, factor, shape.per_register, count, place, steps, masked)
-        helper = f"{opcode}.{letter}.{shape.m}.{shape.n}.{shape.k}.{element}.{factor}"
+        variant = arrangement.name if arrangement else ""
+        helper = f"{opcode}{variant}.{letter}.{shape.m}.{shape.n}.{shape.k}.{element}.{factor}"
         define(e, helper, lambda inner, name: fragment.prepare(inner, name, made, split, arrangement))
         return helper, made
 

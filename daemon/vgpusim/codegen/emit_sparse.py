@@ -118,10 +118,9 @@ def multiply_sparse(e: Emitter, ins: ir.Instruction) -> None:
     if kind.a in INTEGERS:
         _multiply_integers(e, form, out, stored(e, [*given, *b, *c], 32))
     else:
-        arranged = (Arrangement(len(given), _dense_a(form), masked=True), _arranged_b(form))
+        arranged = (Arrangement(str(form.selector), len(given), _dense_a(form), masked=True), _arranged_b(form))
         steps = Steps(32 if kind.a in _EIGHT_BITS else form.k)
-        opcode = f"mma.sp{form.selector}"
-        name, (a_helper, a_side), (b_helper, b_side) = tensor_core(e, form.shape, kind, opcode, steps, arranged)
+        name, (a_helper, a_side), (b_helper, b_side) = tensor_core(e, form.shape, kind, "mma.sp", steps, arranged)
         ready = ready_fragment(e, a_helper, a_side, given), ready_fragment(e, b_helper, b_side, b)
         e.e(f'call void @"{name}"(ptr {out}, ptr {stored(e, c, 32)}, ptr {ready[0]}, ptr {ready[1]})')
     put_results(e, ins, out, 32)
@@ -130,7 +129,7 @@ def multiply_sparse(e: Emitter, ins: ir.Instruction) -> None:
 def _multiply_integers(e: Emitter, form: _Sparse, out: str, scratch: str) -> None:
     """A function that makes A dense before it calls that of a dense product."""
     shape = form.shape
-    multiply = core(e, shape, form.kind, "mma.dense")
+    multiply = core(e, shape, form.kind)
 
     def function(inner: Emitter, name: str) -> str:
         count, dense = shape.b // shape.per_register, shape.a // shape.per_register
@@ -219,7 +218,7 @@ def _arranged_b(form: _Sparse) -> Arrangement | None:
             made.append(gathered(e, "i32", given, sources))
         return made, []
 
-    return Arrangement(count, make)
+    return Arrangement("", count, make)
 
 
 def _split(e: Emitter, register: str, nbits: int) -> list[str]:
