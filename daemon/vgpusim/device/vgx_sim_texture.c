@@ -1,8 +1,8 @@
 /* Texture and surface objects. A handle is an index into a table and the number of earlier uses of that entry, so that
  * a stale handle is recognised.
  *
- * Locking: `lock` for places; kernels look them up without it, and an object is only freed when its context's work is
- * done. */
+ * Locking: `lock` for places; kernels look them up without it, so an object is only freed when the work of its context
+ * that was submitted before its handle ended is done. */
 #include "vgx_sim_texture.h"
 
 #include "vgw_shape.h"
@@ -60,6 +60,12 @@ static CUresult publish(const struct vgx_sim_texture *texture, uint64_t *handle)
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+static void wait_for_work(CUcontext owner, CUcontext current) {
+  if (owner != current)
+    vgx_sim_wait_context(owner);
+  vgx_sim_wait_context(current);
+}
+
 static CUresult destroy(uint64_t handle, bool surface) {
   CUcontext ctx;
   CUresult result = vgx_sim_enter(&ctx);
@@ -68,15 +74,15 @@ static CUresult destroy(uint64_t handle, bool surface) {
   const struct vgx_sim_texture *known = vgx_sim_texture_of(handle, surface);
   if (!known)
     return CUDA_ERROR_INVALID_VALUE;
-  if (known->ctx != ctx)
-    vgx_sim_wait_context(known->ctx);
-  vgx_sim_wait_context(ctx);
+  CUcontext owner = known->ctx;
+  wait_for_work(owner, ctx);
   struct place *p = &places[handle & (VGX_SIM_TEXTURES_MAX - 1)];
   pthread_mutex_lock(&lock);
   struct vgx_sim_texture *gone = p->uses == handle >> INDEX_NBITS ? p->texture : NULL;
   if (gone)
     __atomic_store_n(&p->texture, NULL, __ATOMIC_RELEASE);
   pthread_mutex_unlock(&lock);
+  wait_for_work(owner, ctx); /* kernels that another thread launched meanwhile may have found it */
   free(gone);
   return gone ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
