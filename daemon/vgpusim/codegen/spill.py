@@ -31,7 +31,8 @@ class Spills:
 def lay_out(e: Emitter, barriers: Sequence[int], masks: Sequence[tuple[str, str]]) -> Spills:
     """`barriers`: blocks that end in one; `masks`: slots and types of the values that record where lanes are."""
     dirty = liveness.unsaved(e.graph, e.live)
-    needed = {index: _needed(e, index) for index in barriers}
+    constants = sum(1 << e.live.index[reg] for reg in e.state.constants if e.is_constant(reg))
+    needed = {index: _needed(e, index) & ~constants for index in barriers}
     every = offset = 0
     for live in needed.values():
         every |= live
@@ -71,7 +72,4 @@ def _needed(e: Emitter, index: int) -> int:
     for operand in end.operands[1:] if end.has("red") else ():
         for reg in ir.registers_of(operand):
             live |= 1 << e.live.index[reg]
-    for reg in e.state.constants:
-        if e.is_constant(reg):
-            live &= ~(1 << e.live.index[reg])
     return live
