@@ -19,9 +19,9 @@ struct vgx_sim_corners {
 bool vgx_sim_filter_is_float(const struct vgx_sim_texture *t);
 
 /* Add the corners about a place in a level. `place`: of each axis, in 256ths of a texel from the first one's middle.
- * The corners share `weight`; passes are numbered from `pass`. */
+ * The corners share the weight `whole`; passes are numbered from `pass`. */
 void vgx_sim_filter_add(struct vgx_sim_corners *corners, const struct vgx_sim_texture *t,
-                        const struct vgx_sim_level *level, const int64_t *place, int axes, int64_t layer, int weight,
+                        const struct vgx_sim_level *level, const int64_t *place, int axes, int64_t layer, int whole,
                         uint8_t pass);
 
 /* The weighted sum, rounded as an H200 rounds it. */
