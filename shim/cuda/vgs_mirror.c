@@ -31,6 +31,7 @@ static struct mirror *mirrors; /* `lock` protects this and the next lines */
  * last; `fetched_of`: of single streams, which share the slots. While a launch is between the two, `UNKNOWN` is how
  * many there were before a wait. */
 static uint64_t begun, submitted, fetched_at;
+static _Thread_local bool begun_here; /* the thread's last launch has begun and is not counted as submitted */
 enum { STREAMS = 64 };
 #define UNKNOWN UINT64_MAX
 static struct {
@@ -122,6 +123,18 @@ void vgs_mirror_remove(uint32_t library) {
   pthread_mutex_unlock(&lock);
 }
 
+/* A launch that could not be submitted counts as submitted from the thread's next launch on. */
+static void submitted_locked(void) {
+  submitted += begun_here;
+  begun_here = false;
+}
+
+static void begun_locked(void) {
+  submitted_locked();
+  begun++;
+  begun_here = true;
+}
+
 CUresult vgs_mirror_flush(uint32_t stream) {
   pthread_mutex_lock(&lock);
   CUresult result = vgs_host_mirror_push(begun == fetched_at);
@@ -135,7 +148,7 @@ CUresult vgs_mirror_flush(uint32_t stream) {
       result = vgs_send_cuMemcpyHtoDAsync_v2(m->base + done, m->shadow + done, piece, stream, false);
     }
   }
-  begun++;
+  begun_locked();
   pthread_mutex_unlock(&lock);
   return result;
 }
@@ -145,16 +158,16 @@ CUresult vgs_mirror_flush_host(void) {
     return CUDA_SUCCESS;
   pthread_mutex_lock(&lock);
   CUresult result = vgs_host_mirror_push(begun == fetched_at);
-  begun++;
+  begun_locked();
   pthread_mutex_unlock(&lock);
   return result;
 }
 
 void vgs_mirror_submitted(void) {
-  if (!vgs_diverted(VGS_MIRRORING))
+  if (!begun_here)
     return;
   pthread_mutex_lock(&lock);
-  submitted++;
+  submitted_locked();
   pthread_mutex_unlock(&lock);
 }
 

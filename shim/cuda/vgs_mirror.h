@@ -15,7 +15,8 @@ CUresult vgs_mirror_add(uint64_t address, uint64_t nbytes, uint32_t library);
 void vgs_mirror_remove(uint32_t library);
 
 /* Called before a launch in a stream, where memory of either kind is mirrored (VGS_MIRRORING): bring the program's
- * changes to the device. `submitted` is called once the launch has been sent. */
+ * changes to the device. `submitted` is called once the launch has been sent, and does nothing without a flush by this
+ * thread before. */
 CUresult vgs_mirror_flush(uint32_t stream);
 CUresult vgs_mirror_flush_host(void); /* host memory alone: also in a capture */
 void vgs_mirror_submitted(void);
