@@ -31,6 +31,8 @@ static struct mirror *mirrors; /* `lock` protects this and the next lines */
  * last; `fetched_of`: of single streams, which share the slots. While a launch is between the two, `UNKNOWN` is how
  * many there were before a wait. */
 static uint64_t begun, submitted, fetched_at;
+static uint32_t launched_in;          /* the context of the last launch */
+static bool contexts_mixed;           /* launches since `fetched_at` were in several contexts */
 static _Thread_local bool begun_here; /* the thread's last launch has begun and is not counted as submitted */
 enum { STREAMS = 64 };
 #define UNKNOWN UINT64_MAX
@@ -129,8 +131,12 @@ static void submitted_locked(void) {
   begun_here = false;
 }
 
-static void begun_locked(void) {
+static void begun_locked(uint32_t stream) {
+  const struct vgs_object *on = stream ? vgs_object_at(VGW_KIND_STREAM, stream) : NULL;
+  uint32_t context = on ? on->context_id : vgs_thread_context_id;
   submitted_locked();
+  contexts_mixed = begun != fetched_at && (contexts_mixed || launched_in != context);
+  launched_in = context;
   begun++;
   begun_here = true;
 }
@@ -148,7 +154,7 @@ CUresult vgs_mirror_flush(uint32_t stream) {
       result = vgs_send_cuMemcpyHtoDAsync_v2(m->base + done, m->shadow + done, piece, stream, false);
     }
   }
-  begun_locked();
+  begun_locked(stream);
   pthread_mutex_unlock(&lock);
   return result;
 }
@@ -158,7 +164,7 @@ CUresult vgs_mirror_flush_host(void) {
     return CUDA_SUCCESS;
   pthread_mutex_lock(&lock);
   CUresult result = vgs_host_mirror_push(begun == fetched_at);
-  begun_locked();
+  begun_locked(0);
   pthread_mutex_unlock(&lock);
   return result;
 }
@@ -206,11 +212,13 @@ static CUresult after_wait(uint32_t stream, uint64_t before, bool whole_stream, 
   CUresult result = fresh ? CUDA_SUCCESS : fetch_locked(stream);
   if (result == CUDA_ERROR_INVALID_HANDLE && stream) /* the event's stream has been destroyed */
     result = fetch_locked(0);
-  if (!result && whole_stream && before != UNKNOWN) {
+  /* A wait for a context, or for its legacy stream, is for all launches only if they all were in that context. */
+  bool in_one = !contexts_mixed && launched_in == vgs_thread_context_id;
+  if (!result && whole_stream && before != UNKNOWN && (stream || in_one)) {
     fetched_of[slot].stream = stream;
     fetched_of[slot].at = before;
   }
-  if (!result && all && before != UNKNOWN && before > fetched_at)
+  if (!result && all && in_one && before != UNKNOWN && before > fetched_at)
     fetched_at = before;
   pthread_mutex_unlock(&lock);
   return result;

@@ -164,3 +164,29 @@ for _ in range(3):
     assert load(kept, 1) == [21]
 """,
     )
+
+
+def test_each_context_is_waited_for_itself(endpoint: str) -> None:
+    """A wait for a context without work does not fetch what a kernel of another one writes later; a wait for that one
+    does."""
+    run(
+        endpoint,
+        HELPERS
+        + """
+primary, word = context(), alloc(4)
+other = new(cuda.cuCtxCreate_v2, 0, 0)
+f, memory, stream = function(module(), b"scale"), pinned(4096, 2), new(cuda.cuStreamCreate, 1)
+store(memory, 5)
+ok(cuda.cuMemsetD32_v2(word, 0, c_size_t(1)))
+ok(cuda.cuCtxSynchronize())
+ok(cuda.cuStreamWaitValue32_v2(stream, word, 1, 0))
+ok(launch(f, 1, stream, params(memory, c_uint(1), ctypes.c_uint8(3), c_uint64(0))))
+ok(cuda.cuCtxSetCurrent(primary))
+ok(cuda.cuCtxSynchronize())
+assert load(memory, 1) == [5]
+ok(cuda.cuMemsetD32_v2(word, 1, c_size_t(1)))
+ok(cuda.cuCtxSetCurrent(other))
+ok(cuda.cuCtxSynchronize())
+assert load(memory, 1) == [15]
+""",
+    )
