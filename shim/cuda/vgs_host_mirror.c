@@ -237,9 +237,13 @@ static CUresult add_locked(struct vgs_range *range) {
   range->device_address = m->device;
   m->next = mirrors;
   __atomic_store_n(&mirrors, m, __ATOMIC_RELEASE);
-  vgs_range_ended = forget;
+  __atomic_store_n(&vgs_range_ended, forget, __ATOMIC_RELEASE);
   vgs_divert(VGS_MIRRORING, true);
-  return push_locked(m, true);
+  if ((result = push_locked(m, true))) { /* the session is lost; the caller unmaps the memory */
+    unlink_locked(m);
+    destroy(m);
+  }
+  return result;
 }
 
 CUresult vgs_host_mirror_add(struct vgs_range *range) {

@@ -89,8 +89,9 @@ static struct node *overlapping(const struct vgs_range *range) {
 void (*vgs_range_ended)(const struct vgs_range *range);
 
 static void end(struct node *node) {
-  if (vgs_range_ended && vgs_range_is_host(&node->range))
-    vgs_range_ended(&node->range);
+  void (*ended)(const struct vgs_range *) = __atomic_load_n(&vgs_range_ended, __ATOMIC_ACQUIRE);
+  if (ended && vgs_range_is_host(&node->range))
+    ended(&node->range);
 }
 
 static CUresult add(struct vgs_range *range) {

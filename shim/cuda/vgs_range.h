@@ -100,7 +100,8 @@ bool vgs_range_find(uint64_t address, struct vgs_range *found);
 bool vgs_range_remove(uint64_t base, bool host, struct vgs_range *removed);
 
 /* Called for a range that ends because its context does, or because another one has taken its place; its memory is
- * still mapped, unless the program has unmapped it. NULL: nobody asks. The function must not use this file's. */
+ * still mapped, unless the program has unmapped it. Atomic; NULL: nobody asks. The function must not use this
+ * file's. */
 extern void (*vgs_range_ended)(const struct vgs_range *range);
 
 /* Remove all ranges of a context and unmap its pinned memory; remove all ranges. */
