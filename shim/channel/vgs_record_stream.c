@@ -21,7 +21,7 @@ enum { RECEIVE_NBYTES = 16384, PROGRESS_NBYTES = 1024 };
 struct waiter {
   struct vgs_call *call;
   uint32_t sequence;
-  bool done;
+  bool done, sleeps;
   uint16_t notices; /* VGW_*_PENDING */
   CUresult result;
   pthread_cond_t *wake; /* the thread's: all of its waiters have the same */
@@ -222,10 +222,11 @@ static void read_reply(void) {
   pthread_mutex_unlock(&stream.wait);
 }
 
-/* No thread reads: wake one waiter to do it, or all of them to return if the session has failed. */
+/* No thread reads: wake one waiter to do it, or all of them to return if the session has failed. A waiter that does not
+ * sleep is still sending its record, which may take until somebody reads. */
 static void wake_reader_locked(void) {
   for (struct waiter *other = stream.waiters; other; other = other->next)
-    if (!other->done || vgs_stream_error()) {
+    if (other->sleeps && (!other->done || vgs_stream_error())) {
       pthread_cond_signal(other->wake);
       if (!vgs_stream_error())
         break;
@@ -248,13 +249,19 @@ void vgs_stream_read_arrived(void) {
   pthread_mutex_unlock(&stream.wait);
 }
 
+static void sleep_locked(struct waiter *waiter) {
+  waiter->sleeps = true;
+  pthread_cond_wait(waiter->wake, &stream.wait);
+  waiter->sleeps = false;
+}
+
 /* Sleep until the reply has arrived. One of the waiting threads reads for all; after its own reply it hands over the
  * reader role, so no thread ever waits for another thread's call. */
 static void wait_for_reply(struct waiter *waiter) {
   pthread_mutex_lock(&stream.wait);
   while (!waiter->done && !vgs_stream_error()) {
     if (stream.reading) {
-      pthread_cond_wait(waiter->wake, &stream.wait);
+      sleep_locked(waiter);
       continue;
     }
     stream.reading = true;
@@ -265,7 +272,7 @@ static void wait_for_reply(struct waiter *waiter) {
   }
   /* A reader may be filling this call's buffers although the session has failed: wait until it has stopped. */
   while (!waiter->done && stream.reading)
-    pthread_cond_wait(waiter->wake, &stream.wait);
+    sleep_locked(waiter);
   struct waiter **link = &stream.waiters;
   while (*link != waiter)
     link = &(*link)->next;
