@@ -25,7 +25,8 @@ bool vgs_place_is_known(uint64_t address, uint64_t nbytes);
  * earlier host function of the stream can still write it. */
 CUresult vgs_copy_wait_readable(uint32_t stream, bool known, bool sync);
 
-/* Whether an address is registered memory that the worker has mapped, so that kernels write to it in stream order. */
+/* Whether an address is registered memory that the worker has mapped for writing, so that kernels write to it in stream
+ * order. */
 bool vgs_copy_is_mapped(uint64_t address, uint64_t *device_address);
 
 /* `*_otherwise`: the kind of memory to assume for an unknown address; `sync`: complete for the host on return. */

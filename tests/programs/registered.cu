@@ -91,6 +91,9 @@ static void shared_file(int n) {
   sum<<<(n + 127) / 128, 128>>>(device, n, total);
   CUDA(cudaMemcpy(&found, total, 4, cudaMemcpyDeviceToHost));
   EXPECT(found == (unsigned)n * (unsigned)n, "registered: the sum of read-only memory is %u", found);
+  CUDA(cudaMemcpyAsync(total, constant + n - 1, 4, cudaMemcpyHostToDevice));
+  CUDA(cudaMemcpy(&found, total, 4, cudaMemcpyDeviceToHost));
+  EXPECT(found == 2u * n - 1, "registered: the copy of read-only memory is %u", found);
   CUDA(cudaFree(total));
   CUDA(cudaHostUnregister((void *)constant));
   CUDA(cudaHostUnregister(p));
