@@ -233,6 +233,7 @@ static CUresult create_context(CUcontext *context, unsigned int flags, CUdevice 
 static CUresult end_context(CUcontext context, CUdevice device, struct vgx_charge_entry *entry) {
   COUNTING;
   vgx_charge_take_of(context, device);
+  vgx_limit_context_ends();
   CUresult result = vgx_limit_real->cuCtxDestroy_v2(context);
   vgx_charge_end_of(context, device, result == CUDA_SUCCESS ? is_gone : NULL);
   vgx_charge_end(entry, result == CUDA_SUCCESS);
@@ -265,6 +266,7 @@ static CUresult retain_primary(CUcontext *context, CUdevice device) {
 static CUresult end_primary_counting(CUdevice device, CUresult (*call)(CUdevice)) {
   COUNTING;
   vgx_charge_take_of(NULL, device);
+  vgx_limit_context_ends();
   CUresult result = call(device);
   vgx_charge_end_of(NULL, device, result == CUDA_SUCCESS ? is_gone : NULL);
   return result;

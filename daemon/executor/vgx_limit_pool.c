@@ -281,6 +281,15 @@ static CUresult destroy_stream(CUstream stream) {
   return real->cuStreamDestroy_v2(stream);
 }
 
+/* Which streams are the context's is not known. Those of other contexts that are busy are asked about again once more
+ * memory is freed in them. */
+void vgx_limit_context_ends(void) {
+  pthread_mutex_lock(&lock);
+  observe_locked();
+  freeing_count = 0;
+  pthread_mutex_unlock(&lock);
+}
+
 static CUresult set_current_pool(CUdevice device, CUmemoryPool handle) {
   CUresult result = real->cuDeviceSetMemPool(device, handle);
   pthread_mutex_lock(&lock);

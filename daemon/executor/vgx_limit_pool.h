@@ -12,6 +12,9 @@ void vgx_limit_pools(const struct vgx_backend *backend, struct vgx_backend *limi
 /* Count what the driver has reserved for pools and graphs as of now. */
 void vgx_limit_look(CUdevice device);
 
+/* Called before a context is destroyed: its streams are not to be asked about any more. */
+void vgx_limit_context_ends(void);
+
 /* Count bytes of a device. If they are too many, the driver first frees what it has reserved for later. Returns
  * CUDA_ERROR_OUT_OF_MEMORY if they still are, which the client is told once. */
 CUresult vgx_limit_reserve(CUdevice device, uint64_t nbytes);
