@@ -139,6 +139,15 @@ void vgx_progress(const char *line, bool ends) {
 
 static void *run(void *argument);
 
+/* Whether another thread reads on while this operation is executed. A driver may wait for streams in almost any call,
+ * as when it loads a kernel at its first launch, and a stream waits for a host function, whose end has to be read. */
+static bool passes_on(struct vgx_session *s, const struct vgw_header *h, const struct vgx_operation *op) {
+  bool may_wait = op->flags & VGX_BLOCKS ||
+                  (atomic_load(&s->has_callbacks) && !(op->flags & (VGX_ABOUT_CHANNEL | VGX_NOT_IN_RING)));
+  return may_wait && h->flags & VGW_WANT_REPLY &&
+         (atomic_load(&s->idle_count) > 0 || vgx_thread_start(s, run, NULL, answer_socket));
+}
+
 /* Take turns at reading until the session ends. */
 static void *run(void *argument) {
   struct executor_thread *t = argument;
@@ -161,9 +170,7 @@ static void *run(void *argument) {
     }
     /* A thread that waits for `reading` continues with the next record; without one, this thread executes the record
      * itself. */
-    bool pass_on = (op->flags & VGX_BLOCKS) && (h->flags & VGW_WANT_REPLY) &&
-                   (atomic_load(&s->idle_count) > 0 || vgx_thread_start(s, run, NULL, answer_socket));
-    if (pass_on) {
+    if (passes_on(s, h, op)) {
       memcpy(t->record, h, h->length);
       h = (const struct vgw_header *)t->record;
       pthread_mutex_unlock(&s->reading);

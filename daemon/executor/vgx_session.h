@@ -121,6 +121,7 @@ struct vgx_session {
   pthread_mutex_t callback_lock;
   pthread_cond_t callback_due, callback_done;
   struct vgx_callback *callbacks;
+  atomic_bool has_callbacks;                       /* the client has asked for one */
   _Atomic(struct vgx_ring *) rings[VGW_RINGS_MAX]; /* set by the reading thread, before the client may name it */
 
   /* The memory that both sides of an open ring share. */
