@@ -22,20 +22,28 @@ enum { PATIENCE_MS = 50, WATCH_S = 1, DEVICES_MAX = 16 };
 static atomic_bool in_use[DEVICES_MAX];
 static atomic_flag said = ATOMIC_FLAG_INIT;
 static pthread_once_t watching = PTHREAD_ONCE_INIT;
+static pthread_mutex_t measuring = PTHREAD_MUTEX_INITIALIZER; /* what is older must not be set last; taken first */
 
 /* `tolerance`: differences up to this stay as they are. False: NVML does not tell. */
 static bool measure(CUdevice device, uint64_t tolerance) {
+  pthread_mutex_lock(&measuring);
   /* Else an allocation may be counted that is not there yet. */
   bool alone = vgx_charge_exclude(tolerance ? 0 : PATIENCE_MS);
-  uint64_t now, counted = vgx_limit_present(device);
+  uint64_t now, first = vgx_limit_present(device);
   bool told = vgx_usage_read(device, &now);
+  uint64_t second = vgx_limit_present(device); /* what was allocated or freed meanwhile is in one of both */
   if (told) {
-    uint64_t before = vgx_charge_other(device), other = now > counted ? now - counted : 0;
-    if (other > before + tolerance || (alone && other + tolerance < before))
-      vgx_charge_set_other(device, other);
+    uint64_t most = first > second ? first : second, least = first < second ? first : second;
+    uint64_t before = vgx_charge_other(device), at_least = now > most ? now - most : 0;
+    uint64_t at_most = now > least ? now - least : 0;
+    if (at_least > before + tolerance)
+      vgx_charge_set_other(device, at_least);
+    else if (alone && at_most + tolerance < before)
+      vgx_charge_set_other(device, at_most);
   }
   if (alone)
     vgx_charge_include();
+  pthread_mutex_unlock(&measuring);
   return told;
 }
 
