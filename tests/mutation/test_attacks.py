@@ -94,7 +94,7 @@ HOLES = [  # those that wait longest come first
     Hole(
         "AT4",
         "daemon/vgpud/worker/cell.py",
-        "if self._has_mount_namespace and os.path.isdir(_SHM):",
+        "if self._has_mount_namespace and os.path.isdir(_SHM) and PIPE_DIRECTORY not in os.environ:",
         "if False:",
         "tests/daemon/supervision/test_launcher.py"
         "::test_AT4_workers_share_neither_dev_shm_nor_ipc_objects_with_the_host",
