@@ -46,8 +46,9 @@ build: shim executor ## all of the above
 
 # Two processes share the folders out, as most tests keep less than one processor busy. A virtual machine is slow enough
 # alone: tests/vm have the machine for themselves.
-test: build ## everything the CI runs: all tests but those that need a GPU
-	$(PYTEST) -n 2 --no-loadscope-reorder --ignore tests/vm $(PYTEST_ARGS)
+# tests/fuzz/test_in_process.py compiles the executor with sanitizers: a part of sanitize-short.
+test: build ## all tests but those that need a GPU, and the sanitizers'
+	$(PYTEST) -n 2 --no-loadscope-reorder --ignore tests/vm --ignore tests/fuzz/test_in_process.py $(PYTEST_ARGS)
 	$(PYTEST) tests/vm $(PYTEST_ARGS)
 
 test-fast: build ## the tests that need no program from PyPI
@@ -136,10 +137,11 @@ clang: build ## everything in C by the other compiler too, warnings as errors, i
 	CC=clang $(PY) shim/build_notice.py --out build/clang/notice
 	CC=clang $(PY) daemon/executor/build_ffi.py --out build/clang
 
-# What of asan, tsan and fuzz every commit can afford: some five minutes.
+# What of asan, tsan and fuzz every commit can afford: some six minutes.
 sanitize-short: build ## the CI's part of asan, tsan and fuzz
 	$(MAKE) asan PYTEST_ARGS='-q -k "test_session or test_endpoint or test_stub or test_stream or test_memory"'
 	VGT_ROUNDS=2 $(PYTEST) -q tests/races
+	$(PYTEST) -q tests/fuzz/test_in_process.py
 	$(MAKE) fuzz
 
 fuzz: build ## hostile command streams for FUZZ_S seconds (60), each from a seed that is printed

@@ -46,13 +46,11 @@ void vgx_charge_init(struct vgw_ledger *ledger, uint32_t row, uint64_t limit_nby
     config.numbers[i] = host_devices[i];
 }
 
-uint32_t vgx_charge_devices(void) { return config.count; }
+bool vgx_charge_is_device(CUdevice device) { return device >= 0 && (uint32_t)device < config.count; }
 
 uint64_t vgx_charge_limit(void) { return config.limit_nbytes; }
 
 /* --- sums --- */
-
-static bool is_device(CUdevice device) { return device >= 0 && (uint32_t)device < config.count; }
 
 static void publish_locked(CUdevice device) {
   __atomic_store_n(&config.ledger->used[config.row][config.numbers[device]], used[device] + other[device],
@@ -61,7 +59,7 @@ static void publish_locked(CUdevice device) {
 
 int64_t vgx_charge_room(CUdevice device) {
   int64_t of_tenant;
-  if (!is_device(device))
+  if (!vgx_charge_is_device(device))
     return 0;
   vgw_ledger_sum(config.ledger, config.numbers[device], config.row, &of_tenant);
   return vgw_ledger_capped(config.limit_nbytes) - of_tenant;
@@ -75,7 +73,7 @@ uint64_t vgx_charge_used(uint32_t device) {
 }
 
 bool vgx_charge_reserve(CUdevice device, uint64_t nbytes) {
-  if (!is_device(device) || nbytes > config.limit_nbytes)
+  if (!vgx_charge_is_device(device) || nbytes > config.limit_nbytes)
     return false;
   pthread_mutex_lock(&lock);
   used[device] += nbytes;
@@ -90,7 +88,7 @@ bool vgx_charge_reserve(CUdevice device, uint64_t nbytes) {
 }
 
 void vgx_charge_change(CUdevice device, uint64_t from_nbytes, uint64_t to_nbytes) {
-  if (!is_device(device) || from_nbytes == to_nbytes)
+  if (!vgx_charge_is_device(device) || from_nbytes == to_nbytes)
     return;
   pthread_mutex_lock(&lock);
   used[device] += to_nbytes - from_nbytes;
@@ -100,13 +98,13 @@ void vgx_charge_change(CUdevice device, uint64_t from_nbytes, uint64_t to_nbytes
 
 uint64_t vgx_charge_other(CUdevice device) {
   pthread_mutex_lock(&lock);
-  uint64_t nbytes = is_device(device) ? other[device] : 0;
+  uint64_t nbytes = vgx_charge_is_device(device) ? other[device] : 0;
   pthread_mutex_unlock(&lock);
   return nbytes;
 }
 
 void vgx_charge_set_other(CUdevice device, uint64_t nbytes) {
-  if (!is_device(device))
+  if (!vgx_charge_is_device(device))
     return;
   pthread_mutex_lock(&lock);
   other[device] = nbytes;
@@ -116,8 +114,8 @@ void vgx_charge_set_other(CUdevice device, uint64_t nbytes) {
 
 uint64_t vgx_charge_counted(CUdevice device, uint64_t *graphs) {
   pthread_mutex_lock(&lock);
-  uint64_t nbytes = is_device(device) ? used[device] : 0;
-  *graphs = is_device(device) ? of_graphs[device] : 0;
+  uint64_t nbytes = vgx_charge_is_device(device) ? used[device] : 0;
+  *graphs = vgx_charge_is_device(device) ? of_graphs[device] : 0;
   pthread_mutex_unlock(&lock);
   return nbytes;
 }
@@ -179,7 +177,7 @@ static void replace_locked(struct vgx_charge_entry *made) {
 bool vgx_charge_add(enum vgx_charge_kind kind, uint64_t key, CUdevice device, uint64_t nbytes, CUcontext context) {
   struct bytes *of = malloc(sizeof *of);
   struct vgx_charge_entry *made = malloc(sizeof *made);
-  if (!of || !made || !is_device(device)) {
+  if (!of || !made || !vgx_charge_is_device(device)) {
     free(of);
     free(made);
     return false;

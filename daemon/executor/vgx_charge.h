@@ -32,8 +32,8 @@ void vgx_charge_init(struct vgw_ledger *ledger, uint32_t row, uint64_t limit_nby
 /* Bytes of a device that count for this session; 0 before vgx_charge_init(), and for a device that is not there. */
 uint64_t vgx_charge_used(uint32_t device);
 
-/* Devices of this worker. */
-uint32_t vgx_charge_devices(void);
+/* Whether this worker has a device of this number; there are at most VGW_SIMULATED_DEVICES_MAX. */
+bool vgx_charge_is_device(CUdevice device);
 
 /* Count bytes of a device, unless the tenant would have more than its limit. */
 bool vgx_charge_reserve(CUdevice device, uint64_t nbytes);

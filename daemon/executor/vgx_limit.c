@@ -7,12 +7,14 @@
 #include "vgw_shape.h"
 #include "vgx_charge.h"
 #include "vgx_limit_driver.h"
+#include "vgx_limit_graph.h"
 #include "vgx_limit_pool.h"
 
-#define GRAIN 512u           /* cuMemAlloc's addresses are multiples of it */
-#define TILE_NBYTES 64u      /* an array's rows are padded to this, if it has more than one, */
-#define TILE_ROWS 8u         /* and their number to this */
-#define HEAP_NBYTES 8u << 20 /* of a context by default: the driver's own */
+#define GRAIN 512u      /* cuMemAlloc's addresses are multiples of it */
+#define TILE_NBYTES 64u /* the rows of an array of several rows are padded to a multiple of this, */
+#define TILE_ROWS 8u    /* and the number of its rows to a multiple of this */
+#define HEAP_NBYTES                                                                                                    \
+  (8ull << 20) /* the default size of a context's malloc heap, which the driver's own memory includes */
 enum { LOCATION_DEVICE = 1 };
 
 static struct vgx_backend limited;
@@ -20,11 +22,6 @@ static _Thread_local CUcontext current;
 
 static uint64_t rounded(uint64_t nbytes, uint64_t grain) {
   return nbytes > UINT64_MAX - grain ? UINT64_MAX : (nbytes + grain - 1) / grain * grain;
-}
-
-static CUdevice device_now(void) {
-  CUdevice device = -1;
-  return vgx_limit_real->current_device(&device) == CUDA_SUCCESS ? device : -1;
 }
 
 /* The context that destroys what is allocated now. NULL: a primary context, or a green one, which has its memory. */
@@ -48,7 +45,7 @@ static void finish(const int *unused) { (void)unused, vgx_charge_finish(); }
 
 static CUresult alloc(CUdeviceptr *dptr, size_t bytesize) {
   COUNTING;
-  CUdevice device = device_now();
+  CUdevice device = vgx_limit_device();
   uint64_t nbytes = rounded(bytesize, GRAIN);
   CUresult result = vgx_limit_reserve(device, nbytes);
   if (result != CUDA_SUCCESS)
@@ -62,7 +59,7 @@ static CUresult alloc(CUdeviceptr *dptr, size_t bytesize) {
 
 static CUresult alloc_pitch(CUdeviceptr *dptr, size_t *pitch, size_t width, size_t height, unsigned int element) {
   COUNTING;
-  CUdevice device = device_now();
+  CUdevice device = vgx_limit_device();
   uint64_t nbytes, more;
   if (__builtin_mul_overflow(rounded(width, GRAIN), height, &nbytes))
     return vgx_limit_reserve(device, UINT64_MAX);
@@ -86,7 +83,7 @@ static CUresult free_address(CUdeviceptr dptr) {
   COUNTING;
   struct vgx_charge_entry *entry = vgx_charge_take(VGX_CHARGE_ADDRESS, dptr);
   CUresult result = vgx_limit_real->cuMemFree_v2(dptr);
-  for (CUdevice device = 0; !entry && device < (int)vgx_charge_devices(); device++)
+  for (CUdevice device = 0; !entry && vgx_charge_is_device(device); device++)
     vgx_limit_look(device); /* a pool's, or a graph's */
   vgx_charge_end(entry, result == CUDA_SUCCESS);
   return result;
@@ -156,7 +153,7 @@ static uint64_t array_nbytes(const CUDA_ARRAY3D_DESCRIPTOR *desc, uint32_t level
 
 static CUresult create_array(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *desc) {
   COUNTING;
-  CUdevice device = device_now();
+  CUdevice device = vgx_limit_device();
   uint64_t nbytes = array_nbytes(desc, 1);
   CUresult result = nbytes ? vgx_limit_reserve(device, nbytes) : CUDA_SUCCESS;
   if (result != CUDA_SUCCESS)
@@ -178,7 +175,7 @@ static CUresult destroy_array(CUarray array) {
 
 static CUresult create_mipmap(CUmipmappedArray *array, const CUDA_ARRAY3D_DESCRIPTOR *desc, unsigned int levels) {
   COUNTING;
-  CUdevice device = device_now();
+  CUdevice device = vgx_limit_device();
   uint64_t nbytes = array_nbytes(desc, levels);
   CUresult result = nbytes ? vgx_limit_reserve(device, nbytes) : CUDA_SUCCESS;
   if (result != CUDA_SUCCESS)
@@ -302,10 +299,10 @@ static CUresult set_other_limit(CUdevice device, int limit, size_t value) {
 
 /* A context's heap for its kernels' malloc is device memory, of the size that the program chooses. */
 static CUresult set_limit(int limit, size_t value) {
-  CUdevice device = device_now();
+  CUdevice device = vgx_limit_device();
   if (limit != CU_LIMIT_MALLOC_HEAP_SIZE)
     return set_other_limit(device, limit, value);
-  uint64_t nbytes = value > (HEAP_NBYTES) ? value - (HEAP_NBYTES) : 0;
+  uint64_t nbytes = value > HEAP_NBYTES ? value - HEAP_NBYTES : 0;
   CUresult result = vgx_limit_reserve(device, nbytes);
   if (result != CUDA_SUCCESS)
     return result;
@@ -316,7 +313,7 @@ static CUresult set_limit(int limit, size_t value) {
 /* --- what the program sees --- */
 
 static CUresult get_info(size_t *left, size_t *total) {
-  CUdevice device = device_now();
+  CUdevice device = vgx_limit_device();
   CUresult result = vgx_limit_real->cuMemGetInfo_v2(left, total);
   if (result != CUDA_SUCCESS)
     return result;
@@ -356,6 +353,7 @@ const struct vgx_backend *vgx_limit_backend(const struct vgx_backend *backend, s
   REPLACE(cuMemGetInfo_v2, get_info)
   limited.cuMemMapArrayAsync = NULL; /* which tile has which memory is not followed */
   vgx_limit_pools(backend, &limited);
+  vgx_limit_graphs(&limited);
   vgx_limit_driver(&limited);
   return &limited;
 }

@@ -10,16 +10,17 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "vgw_device_memory.h"
 #include "vgx_charge.h"
 #include "vgx_limit_pool.h"
 #include "vgx_usage.h"
 
-enum { PATIENCE_MS = 50, WATCH_S = 1, DEVICES_MAX = 16 };
+enum { PATIENCE_MS = 50, WATCH_S = 1 };
 #define MUCH (64ull << 20) /* more than the unused parts of the driver's blocks of 2 MiB, which come and go */
 
 #define real vgx_limit_real
 
-static atomic_bool in_use[DEVICES_MAX];
+static atomic_bool in_use[VGW_SIMULATED_DEVICES_MAX];
 static atomic_flag said = ATOMIC_FLAG_INIT;
 static pthread_once_t watching = PTHREAD_ONCE_INIT;
 static pthread_mutex_t measuring = PTHREAD_MUTEX_INITIALIZER; /* what is older must not be set last; taken first */
@@ -51,7 +52,7 @@ static void *watch(void *unused) {
   const struct timespec pause = {WATCH_S, 0};
   for (;;) {
     nanosleep(&pause, NULL);
-    for (CUdevice device = 0; device < DEVICES_MAX; device++)
+    for (CUdevice device = 0; vgx_charge_is_device(device); device++)
       if (atomic_load(&in_use[device]))
         measure(device, MUCH);
   }
@@ -65,7 +66,7 @@ static void start_watching(void) {
 }
 
 CUresult vgx_limit_made(CUdevice device) {
-  if (device < 0 || (uint32_t)device >= vgx_charge_devices() || device >= DEVICES_MAX)
+  if (!vgx_charge_is_device(device))
     return CUDA_SUCCESS;
   atomic_store(&in_use[device], true);
   if (!measure(device, 0)) {
@@ -78,17 +79,12 @@ CUresult vgx_limit_made(CUdevice device) {
 }
 
 void vgx_limit_unmade(CUdevice device) {
-  if (device >= 0 && device < DEVICES_MAX && atomic_load(&in_use[device]))
+  if (vgx_charge_is_device(device) && atomic_load(&in_use[device]))
     measure(device, 0);
 }
 
-static CUdevice device_now(void) {
-  CUdevice device = -1;
-  return real->current_device(&device) == CUDA_SUCCESS ? device : -1;
-}
-
 static CUresult load_module(CUmodule *module, const void *image, uint64_t nbytes) {
-  CUdevice device = device_now();
+  CUdevice device = vgx_limit_device();
   CUmodule made = NULL;
   CUresult result = real->load_module(&made, image, nbytes);
   if (result != CUDA_SUCCESS)
@@ -104,7 +100,7 @@ static CUresult load_module(CUmodule *module, const void *image, uint64_t nbytes
 }
 
 static CUresult load_library(CUlibrary *library, const void *image, uint64_t nbytes) {
-  CUdevice device = device_now();
+  CUdevice device = vgx_limit_device();
   CUlibrary made = NULL;
   CUresult result = real->load_library(&made, image, nbytes);
   if (result != CUDA_SUCCESS)
@@ -120,14 +116,14 @@ static CUresult load_library(CUlibrary *library, const void *image, uint64_t nby
 }
 
 static CUresult unload_module(CUmodule module) {
-  CUdevice device = device_now();
+  CUdevice device = vgx_limit_device();
   CUresult result = real->cuModuleUnload(module);
   vgx_limit_unmade(device);
   return result;
 }
 
 static CUresult unload_library(CUlibrary library) {
-  CUdevice device = device_now();
+  CUdevice device = vgx_limit_device();
   CUresult result = real->cuLibraryUnload(library);
   vgx_limit_unmade(device);
   return result;

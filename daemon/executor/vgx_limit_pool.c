@@ -1,6 +1,6 @@
-/* What the driver reserves: memory of pools, of which it gives allocations out and which it keeps for later ones, and
- * memory of graphs. Of a pool all that is reserved counts, as the driver says it after each allocation. Of graphs those
- * bytes count that their nodes allocate, from when they are made executable, and after that what is still reserved. */
+/* What the driver reserves for pools, of which it gives allocations out, and keeps for later ones: of a pool all that
+ * is reserved counts, as the driver says it after each allocation. And how much more a session may allocate: what is
+ * kept for later, also for graphs, is freed before anything is refused. */
 #include "vgx_limit_pool.h"
 
 #include <pthread.h>
@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "vgw_device_memory.h"
 #include "vgx_charge.h"
 
-enum { RESERVED_NOW = 5, USED_NOW = 7 };      /* CU_MEMPOOL_ATTR_*_MEM_CURRENT */
-enum { GRAPH_RESERVED_NOW = 2 };              /* CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT */
-enum { NODE_GRAPH = 4, NODE_MEM_ALLOC = 10 }; /* CUgraphNodeType */
-enum { DEPTH_MAX = 16, DEVICES_MAX = 16 };
+enum { RESERVED_NOW = 5, USED_NOW = 7 }; /* CU_MEMPOOL_ATTR_*_MEM_CURRENT */
+enum { GRAPH_RESERVED_NOW = 2 };         /* CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT */
+enum { RELEASE_THRESHOLD = 4 };          /* CU_MEMPOOL_ATTR_RELEASE_THRESHOLD */
 
 #define real vgx_limit_real
 
@@ -35,8 +35,14 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pool *pools;
 static CUstream *freeing; /* streams in which memory of pools has been freed, since the driver was asked about them */
 static size_t freeing_count, freeing_capacity;
-static CUmemoryPool defaults[DEVICES_MAX], currents[DEVICES_MAX]; /* NULL: not asked for; the default */
-static uint64_t left[DEVICES_MAX];                                /* by graphs that are destroyed; counts */
+static CUmemoryPool defaults[VGW_SIMULATED_DEVICES_MAX],
+    currents[VGW_SIMULATED_DEVICES_MAX];         /* NULL: not asked for; the default */
+static uint64_t left[VGW_SIMULATED_DEVICES_MAX]; /* by graphs that are destroyed; counts */
+
+CUdevice vgx_limit_device(void) {
+  CUdevice device = -1;
+  return real->current_device(&device) == CUDA_SUCCESS ? device : -1;
+}
 
 /* --- refusing --- */
 
@@ -125,7 +131,13 @@ static void set_left_locked(CUdevice device, uint64_t most) {
   left[device] = nbytes;
 }
 
-static bool is_device(CUdevice device) { return device >= 0 && (uint32_t)device < vgx_charge_devices(); }
+void vgx_limit_graph_ends(CUdevice device, struct vgx_charge_entry *entry, bool destroyed) {
+  pthread_mutex_lock(&lock);
+  if (entry && destroyed)
+    set_left_locked(device, left[device] + vgx_charge_entry_nbytes(entry));
+  vgx_charge_end(entry, destroyed);
+  pthread_mutex_unlock(&lock);
+}
 
 static void look_locked(CUdevice device) {
   observe_locked();
@@ -134,7 +146,7 @@ static void look_locked(CUdevice device) {
 }
 
 void vgx_limit_look(CUdevice device) {
-  if (!is_device(device))
+  if (!vgx_charge_is_device(device))
     return;
   pthread_mutex_lock(&lock);
   look_locked(device);
@@ -142,7 +154,7 @@ void vgx_limit_look(CUdevice device) {
 }
 
 uint64_t vgx_limit_present(CUdevice device) {
-  if (!is_device(device))
+  if (!vgx_charge_is_device(device))
     return 0;
   uint64_t of_graphs;
   pthread_mutex_lock(&lock);
@@ -168,7 +180,7 @@ static void trim_locked(CUdevice device) {
 static bool reserve_locked(CUdevice device, uint64_t nbytes) {
   if (!nbytes || vgx_charge_reserve(device, nbytes))
     return true;
-  if (!is_device(device) || nbytes > vgx_charge_limit())
+  if (!vgx_charge_is_device(device) || nbytes > vgx_charge_limit())
     return false;
   trim_locked(device);
   return vgx_charge_reserve(device, nbytes);
@@ -186,7 +198,7 @@ CUresult vgx_limit_reserve(CUdevice device, uint64_t nbytes) {
 /* --- pools --- */
 
 static bool add_locked(CUmemoryPool handle, CUdevice device) {
-  struct pool *pool = is_device(device) ? malloc(sizeof *pool) : NULL;
+  struct pool *pool = vgx_charge_is_device(device) ? malloc(sizeof *pool) : NULL;
   if (!pool)
     return false;
   *pool = (struct pool){pools, handle, device, 0, false};
@@ -196,7 +208,7 @@ static bool add_locked(CUmemoryPool handle, CUdevice device) {
 
 /* The devices' own pools, at the first use of any. */
 static void add_defaults_locked(void) {
-  for (CUdevice device = 0; is_device(device); device++)
+  for (CUdevice device = 0; vgx_charge_is_device(device); device++)
     if (!defaults[device] && (real->cuDeviceGetDefaultMemPool(&defaults[device], device) != CUDA_SUCCESS ||
                               !add_locked(defaults[device], device)))
       defaults[device] = NULL;
@@ -231,7 +243,7 @@ static CUresult destroy_pool(CUmemoryPool handle) {
         real->cuDeviceSetMemPool(pool->device, defaults[pool->device]) == CUDA_SUCCESS)
       currents[pool->device] = NULL;
     pool->destroyed = true;
-    real->cuMemPoolSetAttribute(handle, 4 /* release threshold */, &keeps);
+    real->cuMemPoolSetAttribute(handle, RELEASE_THRESHOLD, &keeps);
     real->cuMemPoolTrimTo(handle, 0);
     look_at_pools_locked(pool->device);
   }
@@ -293,15 +305,15 @@ void vgx_limit_context_ends(void) {
 static CUresult set_current_pool(CUdevice device, CUmemoryPool handle) {
   CUresult result = real->cuDeviceSetMemPool(device, handle);
   pthread_mutex_lock(&lock);
-  if (result == CUDA_SUCCESS && is_device(device))
+  if (result == CUDA_SUCCESS && vgx_charge_is_device(device))
     currents[device] = handle;
   pthread_mutex_unlock(&lock);
   return result;
 }
 
-static void sum_locked(uint64_t sums[DEVICES_MAX]) {
-  memset(sums, 0, DEVICES_MAX * sizeof *sums);
-  for (CUdevice device = 0; is_device(device); device++)
+static void sum_locked(uint64_t sums[VGW_SIMULATED_DEVICES_MAX]) {
+  memset(sums, 0, VGW_SIMULATED_DEVICES_MAX * sizeof *sums);
+  for (CUdevice device = 0; vgx_charge_is_device(device); device++)
     look_at_pools_locked(device);
   for (const struct pool *pool = pools; pool; pool = pool->next)
     sums[pool->device] += pool->nbytes;
@@ -319,7 +331,7 @@ static uint64_t kept_locked(CUdevice device) {
 
 /* Allocate from `pool`; NULL: the current one of the stream's device, which is `device` as a rule. */
 static CUresult allocate_locked(CUdevice device, CUdeviceptr *dptr, size_t nbytes, CUmemoryPool pool, CUstream stream) {
-  uint64_t before[DEVICES_MAX], after[DEVICES_MAX];
+  uint64_t before[VGW_SIMULATED_DEVICES_MAX], after[VGW_SIMULATED_DEVICES_MAX];
   sum_locked(before);
   bool counted = vgx_charge_reserve(device, nbytes);
   if (!counted)
@@ -336,7 +348,7 @@ static CUresult allocate_locked(CUdevice device, CUdeviceptr *dptr, size_t nbyte
   sum_locked(after);
   if (counted)
     vgx_charge_change(device, nbytes, 0);
-  for (CUdevice each = 0; is_device(each) && result == CUDA_SUCCESS; each++)
+  for (CUdevice each = 0; vgx_charge_is_device(each) && result == CUDA_SUCCESS; each++)
     if (after[each] > before[each] && vgx_charge_room(each) < 0) {
       /* The pool has reserved more than it was asked for, or another session of the tenant was first. */
       if (real->cuMemFreeAsync(*dptr, stream) == CUDA_SUCCESS)
@@ -375,7 +387,7 @@ static CUresult alloc_from_pool(CUdeviceptr *dptr, size_t nbytes, CUmemoryPool p
 
 static CUresult waited(CUresult result) {
   pthread_mutex_lock(&lock);
-  for (CUdevice device = 0; pools && is_device(device); device++)
+  for (CUdevice device = 0; pools && vgx_charge_is_device(device); device++)
     look_at_pools_locked(device);
   pthread_mutex_unlock(&lock);
   return result;
@@ -387,105 +399,6 @@ static CUresult synchronize_event(CUevent event) { return waited(real->cuEventSy
 
 static CUresult synchronize_context(void) { return waited(real->cuCtxSynchronize()); }
 
-/* --- graphs --- */
-
-/* Add what a graph's nodes allocate, those of its child graphs included, to `sums`. */
-static CUresult sum_nodes(CUgraph graph, uint64_t sums[DEVICES_MAX], int depth) {
-  size_t count = 0;
-  CUresult result = real->cuGraphGetNodes(graph, NULL, &count);
-  CUgraphNode *nodes = result == CUDA_SUCCESS && count ? malloc(count * sizeof(CUgraphNode)) : NULL;
-  if (result != CUDA_SUCCESS || !count || !nodes)
-    return result == CUDA_SUCCESS && count ? CUDA_ERROR_OUT_OF_MEMORY : result;
-  result = real->cuGraphGetNodes(graph, nodes, &count);
-  for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-    int type = 0;
-    result = real->cuGraphNodeGetType(nodes[i], &type);
-    if (result == CUDA_SUCCESS && type == NODE_MEM_ALLOC) {
-      CUDA_MEM_ALLOC_NODE_PARAMS params = {0};
-      result = real->cuGraphMemAllocNodeGetParams(nodes[i], &params);
-      CUdevice device = params.poolProps.location.id;
-      if (result == CUDA_SUCCESS && is_device(device))
-        sums[device] += params.bytesize;
-    } else if (result == CUDA_SUCCESS && type == NODE_GRAPH) {
-      CUgraph child;
-      result = depth < DEPTH_MAX ? real->cuGraphChildGraphNodeGetGraph(nodes[i], &child) : CUDA_ERROR_NOT_SUPPORTED;
-      result = result == CUDA_SUCCESS ? sum_nodes(child, sums, depth + 1) : result;
-    }
-  }
-  free(nodes);
-  return result;
-}
-
-static uint64_t key_of(CUgraphExec exec, CUdevice device) { return (uintptr_t)exec + (uint32_t)device; }
-
-/* Have entries own what nodes allocate, which is counted. False: memory is short; none of it counts any more. */
-static bool settle(CUgraphExec exec, const uint64_t sums[DEVICES_MAX]) {
-  CUdevice device = 0;
-  for (; is_device(device); device++)
-    if (sums[device] && !vgx_charge_add(VGX_CHARGE_GRAPH, key_of(exec, device), device, sums[device], NULL))
-      break;
-  if (!is_device(device))
-    return true;
-  for (CUdevice rest = device; is_device(rest); rest++)
-    vgx_charge_change(rest, sums[rest], 0);
-  while (device-- > 0)
-    vgx_charge_end(vgx_charge_take(VGX_CHARGE_GRAPH, key_of(exec, device)), true);
-  return false;
-}
-
-static CUresult instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {
-  uint64_t sums[DEVICES_MAX] = {0};
-  CUresult result = sum_nodes(graph, sums, 0);
-  CUdevice device = 0;
-  for (; is_device(device) && result == CUDA_SUCCESS; device++)
-    result = vgx_limit_reserve(device, sums[device]);
-  if (result != CUDA_SUCCESS)
-    device--; /* of this one nothing counts */
-  else
-    result = real->cuGraphInstantiateWithFlags(exec, graph, flags);
-  if (result != CUDA_SUCCESS) {
-    while (device-- > 0)
-      vgx_charge_change(device, sums[device], 0);
-    return result;
-  }
-  if (settle(*exec, sums))
-    return CUDA_SUCCESS;
-  real->cuGraphExecDestroy(*exec);
-  return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-/* What it has allocated and not freed stays with the device, and so does what the driver keeps for other graphs. */
-static CUresult destroy_exec(CUgraphExec exec) {
-  struct vgx_charge_entry *entries[DEVICES_MAX] = {0};
-  for (CUdevice device = 0; is_device(device); device++)
-    entries[device] = vgx_charge_take(VGX_CHARGE_GRAPH, key_of(exec, device));
-  CUresult result = real->cuGraphExecDestroy(exec);
-  pthread_mutex_lock(&lock);
-  for (CUdevice device = 0; is_device(device); device++) {
-    if (entries[device] && result == CUDA_SUCCESS)
-      set_left_locked(device, left[device] + vgx_charge_entry_nbytes(entries[device]));
-    vgx_charge_end(entries[device], result == CUDA_SUCCESS);
-  }
-  pthread_mutex_unlock(&lock);
-  return result;
-}
-
-/* The driver refuses this for most graphs with memory of their own. */
-static CUresult update_exec(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info) {
-  uint64_t sums[DEVICES_MAX] = {0};
-  CUresult result = sum_nodes(graph, sums, 0);
-  for (CUdevice device = 0; is_device(device) && result == CUDA_SUCCESS; device++)
-    if (sums[device] > vgx_charge_nbytes(VGX_CHARGE_GRAPH, key_of(exec, device)))
-      result = CUDA_ERROR_NOT_SUPPORTED;
-  return result == CUDA_SUCCESS ? real->cuGraphExecUpdate_v2(exec, graph, info) : result;
-}
-
-static CUresult trim_graphs(CUdevice device) {
-  CUresult result = real->cuDeviceGraphMemTrim(device);
-  vgx_limit_look(device);
-  return result;
-}
-
 void vgx_limit_pools(const struct vgx_backend *backend, struct vgx_backend *limited) {
   real = backend;
   limited->set_reason = set_reason;
@@ -495,7 +408,7 @@ void vgx_limit_pools(const struct vgx_backend *backend, struct vgx_backend *limi
   REPLACE(cuStreamSynchronize, synchronize_stream)
   REPLACE(cuEventSynchronize, synchronize_event)
   REPLACE(cuCtxSynchronize, synchronize_context)
-  /* A driver that does not tell what pools and graphs have reserved is not asked for either. */
+  /* A driver that does not tell what pools have reserved is not asked for them. */
   if (!real->cuMemPoolGetAttribute || !real->cuMemPoolSetAttribute || !real->cuMemPoolTrimTo ||
       !real->cuDeviceGetDefaultMemPool || !real->cuDeviceSetMemPool || !real->cuStreamGetCaptureInfo_v2) {
     limited->cuMemAllocAsync = NULL;
@@ -511,13 +424,4 @@ void vgx_limit_pools(const struct vgx_backend *backend, struct vgx_backend *limi
     REPLACE(cuMemPoolTrimTo, trim_pool)
     REPLACE(cuDeviceSetMemPool, set_current_pool)
   }
-  if (!real->cuDeviceGetGraphMemAttribute || !real->cuDeviceGraphMemTrim || !real->cuGraphMemAllocNodeGetParams ||
-      !real->cuGraphGetNodes || !real->cuGraphNodeGetType) {
-    limited->cuGraphAddMemAllocNode = NULL;
-    return;
-  }
-  REPLACE(cuGraphInstantiateWithFlags, instantiate)
-  REPLACE(cuGraphExecDestroy, destroy_exec)
-  REPLACE(cuGraphExecUpdate_v2, update_exec)
-  REPLACE(cuDeviceGraphMemTrim, trim_graphs)
 }

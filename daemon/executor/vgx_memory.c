@@ -25,8 +25,7 @@
 
 #define PAGE 4096ull
 enum { GRAPH_RANGES_MAX = 65536 };
-enum { REGISTER_READ_ONLY = 8 }; /* CU_MEMHOSTREGISTER_READ_ONLY */
-enum { TMPFS = 0x01021994 };     /* statfs(2): also the kind of a memfd and of shared anonymous memory */
+enum { TMPFS = 0x01021994 }; /* statfs(2): also the kind of a memfd and of shared anonymous memory */
 
 bool vgx_is_pinned_locked(const struct vgx_session *s, uint64_t address, uint64_t nbytes) {
   for (uint32_t i = 0; i < s->mapping_count; i++) {
@@ -140,8 +139,8 @@ CUresult vgx_register(struct vgx_session *s, void *at, uint64_t nbytes) {
 }
 
 static CUresult register_constant(struct vgx_session *s, void *at, uint64_t nbytes) {
-  return s->backend->cuMemHostRegister_v2(at, nbytes,
-                                          CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | REGISTER_READ_ONLY);
+  return s->backend->cuMemHostRegister_v2(
+      at, nbytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY);
 }
 
 static CUresult add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, uint64_t region_offset, bool read_only) {

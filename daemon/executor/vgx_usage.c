@@ -6,7 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { DEVICES_MAX = 16, PROCESSES_MAX = 1024, SUCCESS = 0 };
+#include "vgw_device_memory.h"
+
+enum { PROCESSES_MAX = 1024, SUCCESS = 0 };
 #define NOT_TOLD UINT64_MAX /* NVML_VALUE_NOT_AVAILABLE */
 
 /* nvmlProcessInfo_v2_t, as nvmlDeviceGetComputeRunningProcesses_v2 and _v3 write it. */
@@ -20,8 +22,8 @@ static char path[4096], names[1024];
 static pthread_once_t loading = PTHREAD_ONCE_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of `processes` */
 static struct process processes[PROCESSES_MAX];
-static bool listed[DEVICES_MAX];   /* NVML has listed this process: if it no longer does, nothing is left */
-static void *handles[DEVICES_MAX]; /* NVML's; NULL: it does not know the device */
+static bool listed[VGW_SIMULATED_DEVICES_MAX]; /* NVML has listed this process: if it no longer does, nothing is left */
+static void *handles[VGW_SIMULATED_DEVICES_MAX]; /* NVML's; NULL: it does not know the device */
 static int (*get_processes)(void *device, uint32_t *count, struct process *found);
 
 void vgx_usage_init(const char *library, const char *devices) {
@@ -42,7 +44,7 @@ static void load(void) {
     return;
   char *rest = NULL;
   uint32_t device = 0;
-  for (const char *name = strtok_r(names, ",", &rest); name && device < DEVICES_MAX;
+  for (const char *name = strtok_r(names, ",", &rest); name && device < VGW_SIMULATED_DEVICES_MAX;
        name = strtok_r(NULL, ",", &rest)) {
     if (find(name, &handles[device]) != SUCCESS)
       handles[device] = NULL;
@@ -54,7 +56,7 @@ bool vgx_usage_read(CUdevice device, uint64_t *nbytes) {
   uint32_t count = PROCESSES_MAX, self = (uint32_t)getpid(); /* NVML lists processes by the reader's pid namespace */
   bool told = false;
   pthread_once(&loading, load);
-  if (device < 0 || device >= DEVICES_MAX || !handles[device])
+  if (device < 0 || device >= VGW_SIMULATED_DEVICES_MAX || !handles[device])
     return false;
   pthread_mutex_lock(&lock);
   if (get_processes(handles[device], &count, processes) == SUCCESS) {

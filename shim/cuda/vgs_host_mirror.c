@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 enum { PAGE_NBYTES = 4096, BLOCK_NBYTES = 64 << 10 };
-enum { READ_ONLY = 8 }; /* CU_MEMHOSTREGISTER_READ_ONLY */
 
 struct mirror {
   uint64_t host, device, nbytes;
@@ -226,7 +225,7 @@ static CUresult add_locked(struct vgs_range *range) {
                        .nbytes = range->nbytes,
                        .epoch = vgs_session_epoch(),
                        .registered = range->kind == VGS_RANGE_REGISTERED,
-                       .read_only = range->kind == VGS_RANGE_REGISTERED && range->flags & READ_ONLY};
+                       .read_only = range->kind == VGS_RANGE_REGISTERED && range->flags & CU_MEMHOSTREGISTER_READ_ONLY};
   void *shadow = mmap(NULL, m->nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   m->shadow = shadow == MAP_FAILED ? NULL : shadow;
   CUresult result = m->shadow ? reserve(m) : CUDA_ERROR_OUT_OF_MEMORY;

@@ -19,7 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAPPED = 2, IO_MEMORY = 4, READ_ONLY = 8, FLAGS = 15 };
+enum { MAPPED = 2, IO_MEMORY = 4, FLAGS = 15 };
 enum { READ_ONLY_HOST_REGISTER_SUPPORTED = 113 }; /* CUdevice_attribute */
 
 static uint64_t page_floor(uint64_t address) { return address & ~(uint64_t)(VGS_PAGE_NBYTES - 1); }
@@ -60,7 +60,7 @@ static CUresult map_for_device(struct vgs_range *range, uint64_t begin, uint64_t
   if (fd < 0)
     return result;
   result = vgs_host_map_file(end - begin, fd, pages->kind == VGS_PAGES_FILE ? pages->offset : 0,
-                             range->flags & READ_ONLY, &address);
+                             range->flags & CU_MEMHOSTREGISTER_READ_ONLY, &address);
   close(fd);
   if (result == CUDA_ERROR_NOT_SUPPORTED)
     refuse("of files, only those in memory (/dev/shm, memfd) can be mapped for the device");
@@ -83,9 +83,10 @@ CUresult vgs_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags) 
     return CUDA_ERROR_INVALID_VALUE;
   if (Flags & IO_MEMORY)
     return refuse("memory of devices is not offered");
-  if (Flags & READ_ONLY && vgs_device(vgs_context_entered->device)->attributes[READ_ONLY_HOST_REGISTER_SUPPORTED] != 1)
+  if (Flags & CU_MEMHOSTREGISTER_READ_ONLY &&
+      vgs_device(vgs_context_entered->device)->attributes[READ_ONLY_HOST_REGISTER_SUPPORTED] != 1)
     return refuse("read-only registration is not offered: CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED is 0");
-  if (!pages.writable && !(Flags & READ_ONLY))
+  if (!pages.writable && !(Flags & CU_MEMHOSTREGISTER_READ_ONLY))
     return CUDA_ERROR_INVALID_VALUE;
   struct vgs_range range = {.base = (uintptr_t)p, .nbytes = bytesize, .kind = VGS_RANGE_REGISTERED, .flags = Flags};
   CUresult result = vgs_range_add(&range);

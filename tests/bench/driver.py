@@ -86,7 +86,7 @@ def executed(admin: AdminClient) -> Counts:
 def in_worker_us(admin: AdminClient, before: Counts, repetitions: int) -> tuple[float, str]:
     """Microseconds of a repetition in the worker, and the functions that each repetition calls."""
     deadline = time.monotonic() + 30
-    while True:  # a session's calls are counted a moment after its end
+    while True:  # vgpud adds a session's calls to the metrics a moment after the session has ended
         now = executed(admin)
         each = {name: (calls - before.get(name, (0, 0))[0]) / repetitions for name, (calls, _) in now.items()}
         often = sorted(name for name, calls in each.items() if calls > 0.4)

@@ -24,7 +24,7 @@ def torch_work() -> tuple[Windows, Callable[[], Any]]:
     import torch
     from torch import nn
 
-    # cuDNN's attention has mapped host memory: on a socket each wait then takes a second round trip.
+    # cuDNN's attention passes host memory to kernels; on a socket each wait then needs a second round trip to fetch it.
     torch.backends.cuda.enable_cudnn_sdp(False)
     torch.manual_seed(1)
     work: Windows = {}

@@ -117,7 +117,9 @@ class Replay:
 
     def run(self, recording: Recording) -> Outcome:
         """Replay it. Raises OSError, TimeoutError."""
-        self._sock.settimeout(None)
+        self._sock.settimeout(None)  # the reader waits without limit; what is sent has one of its own:
+        limit = struct.pack("@ll", *divmod(round(self._timeout_s * 1_000_000), 1_000_000))  # struct timeval
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         reader = threading.Thread(target=self._read, daemon=True)
         reader.start()
         self._outcome.is_whole = recording.is_whole
@@ -142,7 +144,10 @@ class Replay:
         if flags & _WANT_REPLY:
             waiting[entry.call] = _name(entry)
         record = _HEADER.pack(length, opcode, flags, entry.call & 0xFFFFFFFF, context) + entry.data[_HEADER.size :]
-        self._sock.sendall(record)
+        try:
+            self._sock.sendall(record)
+        except BlockingIOError as error:  # SO_SNDTIMEO
+            raise TimeoutError("the worker reads nothing more") from error
 
     def _compare(self, name: str, entry: Entry) -> None:
         reply = self._reply(entry.call)

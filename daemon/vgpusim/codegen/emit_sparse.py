@@ -59,15 +59,17 @@ class _Sparse:
 
     @property
     def units(self) -> int:
-        """In a register."""
+        """How many units a register holds."""
         return min(self.per_register, 4)
 
     @property
     def group(self) -> int:
+        """How many units the metadata describe together: half of them are zero."""
         return 2 if self.kind.a == "tf32" else 4
 
     @property
     def groups(self) -> int:
+        """How many groups there are along k."""
         return self.k * self.units // self.per_register // self.group
 
     def at(self, number: int) -> int:

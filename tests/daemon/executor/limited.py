@@ -13,7 +13,7 @@ from vgpud.devices.ledger import Ledger
 
 ROOT = Path(__file__).resolve().parents[3]
 INCLUDES = [f"-I{ROOT / folder}" for folder in ("daemon/executor", "protocol/c", "build/gen")]
-SOURCES = ("vgx_limit.c", "vgx_limit_driver.c", "vgx_limit_pool.c", "vgx_charge.c")
+SOURCES = ("vgx_limit.c", "vgx_limit_driver.c", "vgx_limit_graph.c", "vgx_limit_pool.c", "vgx_charge.c")
 CREATING = {"alloc", "pitch", "pool_alloc", "create", "array", "graph", "module_load"}
 _numbers = itertools.count()
 

@@ -145,6 +145,13 @@ def test_a_worker_that_ends_is_a_difference(recorded):
     assert (outcome.different, outcome.first.call, outcome.first.replayed) == (1, 1, "the worker had ended")
 
 
+def test_a_worker_that_reads_nothing_more_ends_the_replay(recorded):
+    calls = [entry for entry in read_recording(recorded["small"]).entries if entry.is_call]
+    ours, worker = socket.socketpair()
+    with ours, worker, pytest.raises(TimeoutError):
+        Replay(ours, 0.2).run(Recording({}, calls * (1 + (1 << 22) // sum(len(call.data) for call in calls))))
+
+
 def test_a_file_that_is_cut_ends_with_its_last_whole_entry(recorded, tmp_path):
     data = recorded["small"].read_bytes()
     cut = tmp_path / "cut.vgpurec"

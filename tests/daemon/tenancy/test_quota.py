@@ -109,7 +109,7 @@ assert result == 2, (result, "over the share")
 assert free() == before - used, "a refusal costs nothing"
 release(one)
 kept = before - free()
-assert 0 <= kept <= (2 * MIB if {path!r} == "cuModuleLoadData" else 0), kept  # a card's driver keeps a block of 2 MiB
+assert 0 <= kept <= (2 * MIB if {path!r} == "cuModuleLoadData" else 0), kept  # a card's driver keeps 2 MiB of a module
 result, most = allocate(before // (32 * MIB) * (32 * MIB) - 32 * MIB)  # a card's pool reserves 32 MiB at once
 ok(result)
 assert free() < 64 * MIB

@@ -37,7 +37,7 @@ _WARP = {name_of(form): form for form in warp_forms.forms() if "mma." in form.te
 _GROUPS = {name_of(form): form for form in warpgroup_forms.forms()}
 _SPARSE = {name_of(form): form for form in sparse_forms.forms()}
 _INTEGERS = [name for name in _WARP if ".s32" in name]  # exact: test_mma_integer.py has their reference
-# One selector of each; forms without `ordered_metadata` do not differ.
+# Of each form one sparsity selector; mma.sp with and without `ordered_metadata` gives the same results here.
 _SOME_SPARSE = {name[:-1]: name for name in SPARSE if "ordered" in name and not re.search(r"\.u[48]|e5m2\.e", name)}
 
 

@@ -14,7 +14,7 @@ from tests.vgpusim.codegen.warp_forms import inputs as warp_inputs
 HEADER = ".version 8.8\n.target sm_90a\n.address_size 64\n"
 GROUPS = 4
 _N = 16
-_MATRIX_WORDS = 5  # of each of 128 threads: 64 rows of A and 16 of B, of 32 bytes along k
+_MATRIX_WORDS = 5  # each of 128 threads stores 5 words: 64 rows of A and 16 of B have 32 bytes each
 
 
 def _form(k: int, d: str, a: str, b: str, tail: str) -> WarpForm:
