@@ -41,8 +41,9 @@ fn(
     # Flag 1 is the external form, which matters inside a capture alone.
     [handle("hEvent", EVENT, otherwise="vgs_ipc_event_record"), STREAM_ARG, val("flags", U32, most=1)],
     QUEUED,
-    client_before="uint64_t capture = vgs_event_record_begin(hEvent_object, hStream_object, flags)",
-    client_after="if (!capture) vgs_event_record_end(hEvent_object, hStream_id)",
+    client_before="uint64_t capture = vgs_event_record_begin(hEvent_object, hStream_object, flags), "
+    "idle_at = vgs_event_idle_at(hEvent_object, hStream_object)",
+    client_after="if (!capture) vgs_event_record_end(hEvent_object, hStream_id, idle_at)",
     doc="Mark this point of a stream.",
 )
 fn(

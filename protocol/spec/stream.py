@@ -66,6 +66,10 @@ fn(
     client_before="bool captured = vgs_capture_status(hEvent_object->capture), "
     "capturing = hStream_object && vgs_capture_status(hStream_object->capture)",
     waits="captured || capturing",
+    # What is over need not be waited for. A legacy stream that is waited in may end another stream's capture.
+    answers={
+        "!hEvent_object->capture && !vgs_diverted(VGS_CAPTURING) && vgs_event_is_done(hEvent_object)": "CUDA_SUCCESS"
+    },
     # On an error (isolation, merge, ...) the capture is invalidated. On success it spreads to the waiting stream.
     client_failed="if (captured || capturing) "
     "vgs_capture_forbid(captured ? hEvent_object->capture : hStream_object->capture)",

@@ -188,10 +188,13 @@ static CUresult record_touches(struct vgs_ring *own, struct vgs_ring *ring, cons
   own->last = (struct vgs_ring_mark){touch.ring, touch.position};
   for (uint32_t i = 0; i < count && !result; i++) {
     result = vgs_touch_set(touched[i].kind, touched[i].id, before[i], touch);
-    if (touched[i].kind == VGW_KIND_STREAM)
-      vgs_progress_add(touch.ring, vgs_thread_context_id, touched[i].id, touch.position);
+    if (touched[i].kind != VGW_KIND_STREAM)
+      continue;
+    own->before = before[i];
+    vgs_progress_add(touch.ring, vgs_thread_context_id, touched[i].id, touch.position);
   }
   if (!count) {
+    own->before = before[0];
     result = vgs_touch_set(VGW_KIND_STREAM, 0, before[0], touch);
     vgs_progress_add(touch.ring, vgs_thread_context_id, 0, touch.position);
   }
@@ -220,6 +223,15 @@ bool vgs_order_is_last(uint32_t stream, uint64_t *entry) {
   *entry = vgs_touch_entry(VGW_KIND_STREAM, stream);
   struct vgs_touch last = vgs_touch_of(*entry);
   return own && own->last.position && !last.mixed && last.ring == own->last.ring && last.position == own->last.position;
+}
+
+/* While there is one ring, nothing came between unless a thread without a ring sent it on the socket. */
+bool vgs_order_is_next(uint32_t stream, uint64_t before, uint64_t *entry) {
+  if (!vgs_order_is_last(stream, entry))
+    return false;
+  const struct vgs_ring *own = vgs_ring_own();
+  return own->before == before ||
+         (own->before == VGS_TOUCH_ALONE && vgs_ring_count() == 1 && !vgs_progress_is_unknown());
 }
 
 void vgs_order_drained(void) {

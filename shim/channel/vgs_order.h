@@ -36,6 +36,9 @@ void vgs_order_mark_socket(const struct vgs_call *call);
 /* Whether the thread's own last record is the last touch of the stream. *entry: the stream's last touch. */
 bool vgs_order_is_last(uint32_t stream, uint64_t *entry);
 
+/* The same, and whether the touch before it was the one that made the entry `before`. */
+bool vgs_order_is_next(uint32_t stream, uint64_t before, uint64_t *entry);
+
 /* Record that the thread's last record is executed, which the caller knows without a reply. */
 void vgs_order_drained(void);
 

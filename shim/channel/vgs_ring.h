@@ -33,6 +33,7 @@ struct vgs_ring {
   uint32_t sequence;
   uint32_t woken;                 /* number of the worker's sleep that was ended last */
   struct vgs_ring_mark last;      /* the owner thread's last entry; only that thread uses it */
+  uint64_t before;                /* what was its stream's entry before it, or VGS_TOUCH_ALONE; as `last` */
   uint64_t fenced[VGW_RINGS_MAX]; /* positions in other rings that the next record must follow: fences are pushed before
                                      it */
 };

@@ -28,9 +28,21 @@ uint64_t vgs_event_record_begin(struct vgs_event *event, const struct vgs_stream
   return capture;
 }
 
-void vgs_event_record_end(struct vgs_event *event, uint32_t stream) {
+/* An ordinary stream waits for the legacy stream before each of its operations. */
+uint64_t vgs_event_idle_at(const struct vgs_event *event, const struct vgs_stream *stream) {
+  uint32_t id = stream ? stream->object.id : 0;
+  if (!(event->flags & CU_EVENT_DISABLE_TIMING) || vgs_diverted(VGS_CAPTURING))
+    return 0;
+  uint64_t entry = vgs_touch_entry(VGW_KIND_STREAM, id);
+  bool follows_legacy = stream && !(stream->flags & CU_STREAM_NON_BLOCKING);
+  return vgs_wait_stream_is_done(id) && (!follows_legacy || vgs_wait_stream_is_done(0)) ? entry : 0;
+}
+
+void vgs_event_record_end(struct vgs_event *event, uint32_t stream, uint64_t idle_at) {
   uint64_t entry;
   if (vgs_ring_active() && vgs_order_is_last(stream, &entry)) {
+    if (idle_at && vgs_order_is_next(stream, idle_at, &entry))
+      vgs_wait_set_done(stream, entry);
     if (event->stream != stream)
       event->stream = stream;
     __atomic_store_n(&event->entry, entry, __ATOMIC_RELEASE);

@@ -5,9 +5,15 @@
 #include "vgs_objects.h"
 
 /* Called before and after an event is recorded: first, returning the capture of the stream (0: none), then with its
- * position in its stream. `flags`: 1 if a capture takes the record as a node, so that launches record the event. */
+ * position in its stream, and what vgs_event_idle_at said before. `flags`: 1 if a capture takes the record as a node,
+ * so that launches record the event. */
 uint64_t vgs_event_record_begin(struct vgs_event *event, const struct vgs_stream *stream, uint32_t flags);
-void vgs_event_record_end(struct vgs_event *event, uint32_t stream);
+void vgs_event_record_end(struct vgs_event *event, uint32_t stream, uint64_t idle_at);
+
+/* Called before an event is recorded: the stream's entry if all its work is known to be done, so that the event is
+ * complete as soon as it is recorded, and the stream still idle. Else 0, and for events with timing, whose time the
+ * device has yet to write. */
+uint64_t vgs_event_idle_at(const struct vgs_event *event, const struct vgs_stream *stream);
 
 /* A node of a graph records the event: from now on only the worker knows its state. */
 void vgs_event_of_graph(struct vgs_event *event);

@@ -1,5 +1,6 @@
 """Waits and copies without a round trip: flags that the device writes, staged copies; with and without spinning."""
 
+import re
 import sys
 import textwrap
 from collections.abc import Callable
@@ -56,6 +57,21 @@ ctx = context()
 @pytest.fixture(params=["0", "50", "5000"], ids=["sleeping", "spinning", "spinning-long"])
 def simulate(request: pytest.FixtureRequest, h100: str) -> Callable[[str], str]:
     return lambda program: run(h100, TOOLS + textwrap.dedent(program), VGPU_SPIN_US=request.param)
+
+
+@pytest.fixture
+def simulate_traced(h100: str, tmp_path: Path) -> Callable[[str], list[tuple[str, str]]]:
+    """Run a program; returns how each call after its cuCtxGetFlags was answered: (call, local, queued or waited)."""
+
+    def traced(program: str) -> list[tuple[str, str]]:
+        log = tmp_path / "log"
+        text = TOOLS + textwrap.dedent(program)
+        run(h100, text, VGPU_SPIN_US="50", VGPU_LOG="trace", VGPU_LOG_FILE=str(log))
+        calls = re.findall(r"(cu\w+)\(.* \[(\w+), \S+ us\]$", log.read_text(), re.M)
+        begin = [name for name, _ in calls].index("cuCtxGetFlags")
+        return calls[begin + 1 :]
+
+    return traced
 
 
 def test_a_wait_shows_all_that_was_given(simulate) -> None:
@@ -143,6 +159,73 @@ def test_events_are_as_far_as_their_stream(simulate) -> None:
             assert cuda.cuEventQuery(later) == 0 and cuda.cuStreamQuery(s) == 0
         """
     )
+
+
+def test_an_event_in_a_held_stream_is_not_done_though_the_stream_was_idle(simulate) -> None:
+    """An idle blocking stream waits for the legacy stream; work of another thread may come before the record."""
+    simulate(
+        """
+        s, e = stream(0), event()
+        p = alloc(64)
+        go = threading.Event()
+        wait = HOST(lambda _: go.wait() and None)
+        fill(p, 1, 16, s)
+        ok(cuda.cuCtxSynchronize())
+        ok(cuda.cuLaunchHostFunc(None, wait, None))
+        ok(cuda.cuEventRecord(e, s))
+        assert cuda.cuEventQuery(e) == NOT_READY
+        go.set()
+        ok(cuda.cuEventSynchronize(e))
+        s, u = stream(), stream()
+        for _ in range(20):
+            go.clear()
+            fill(p, 1, 16, s)
+            ok(cuda.cuStreamSynchronize(s))
+            ok(cuda.cuEventRecord(e, s))
+            assert cuda.cuEventQuery(e) == 0 and cuda.cuStreamQuery(s) == 0
+            ok(cuda.cuStreamWaitEvent(u, e, 0))  # complete: nothing to wait for
+            def hold():
+                ok(cuda.cuCtxSetCurrent(ctx))
+                ok(cuda.cuLaunchHostFunc(s, wait, None))
+            other = threading.Thread(target=hold)
+            other.start()
+            other.join()
+            assert cuda.cuStreamQuery(s) == NOT_READY and cuda.cuStreamQuery(u) == 0
+            ok(cuda.cuEventRecord(e, s))
+            assert cuda.cuEventQuery(e) == NOT_READY and cuda.cuStreamQuery(s) == NOT_READY
+            ok(cuda.cuStreamWaitEvent(u, e, 0))
+            assert cuda.cuStreamQuery(u) == NOT_READY
+            go.set()
+            ok(cuda.cuStreamSynchronize(u))
+        """
+    )
+
+
+def test_an_event_in_an_idle_stream_is_complete_without_asking(simulate_traced) -> None:
+    """The client knows that the stream is idle; a time is still the worker's."""
+    waited = simulate_traced(
+        """
+        s, e, timed = stream(), event(), new(cuda.cuEventCreate, 0)
+        fill(alloc(64), 1, 16, s)
+        ok(cuda.cuStreamSynchronize(s))
+        ok(cuda.cuCtxGetFlags(byref(c_uint())))  # the trace is read from here
+        for _ in range(3):
+            ok(cuda.cuEventRecord(e, s))
+            ok(cuda.cuEventSynchronize(e))
+            ok(cuda.cuStreamWaitEvent(None, e, 0))
+            ok(cuda.cuStreamSynchronize(s))
+        ok(cuda.cuEventRecord(timed, s))
+        ok(cuda.cuEventSynchronize(timed))
+        ms = c_float(9)
+        ok(cuda.cuEventElapsedTime(byref(ms), timed, timed))
+        assert ms.value == 0
+        """
+    )
+    once = [("Record", "queued"), ("Synchronize", "local"), ("WaitEvent", "local"), ("StreamSynchronize", "local")]
+    assert [way for _, way in waited[:12]] == [way for _, way in once] * 3, waited
+    name, way = waited[14]
+    assert name.startswith("cuEventElapsedTime"), waited
+    assert way == "waited"
 
 
 def test_many_threads_in_one_stream(simulate) -> None:
