@@ -30,7 +30,7 @@ OTHERS = (("nvidia-cuda-profiler-api==13.0.*",), ("nvidia-nvjpeg==13.*",), ("nvi
 IMPLIED = {"cusolver": "cusparse"}  # libraries that CMake's CUDA package links implicitly
 DOCUMENT = ROOT / "docs/samples.md"
 BUILT = ROOT / "build/samples"
-BUILD_TIMEOUT_S, RUN_TIMEOUT_S = 600, 240
+BUILD_TIMEOUT_S, RUN_TIMEOUT_S = 600, 400
 WAIVED = 2  # exit code of a sample whose feature the device lacks
 RIGHT, REFUSED, WRONG, SLOW, UNBUILT = "right", "refused", "wrong", "no end", "does not build"
 HEAD = """# NVIDIA's samples on the simulator
