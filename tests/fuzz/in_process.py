@@ -45,14 +45,20 @@ LEFT_OUT = {name for name in BY_NAME if any(word in name for word in WAITING)} -
 # Kinds of handles. The opening makes POOL objects of each kind in POOLED, with ids from 1; objects of the kinds in
 # OTHERS are used only on the channel that made them.
 POOL = 6
-AWAITED = 6  # the first records of the opening: the context, memory whose addresses are needed, and the image
+HAS_FD = 2
+AWAITED = (
+    7  # the first records of the opening: the context, memory whose addresses are needed, pinned memory, the image
+)
+PAGE = 4096
 POOLED = ("STREAM", "EVENT", "MODULE", "LIBRARY", "FUNCTION", "KERNEL", "MEMPOOL", "GRAPH")
-POOLED += ("GRAPH_EXEC", "GRAPH_NODE", "ARRAY", "IPC_EVENT", "ALLOCATION", "CONTEXT")
-OTHERS = ("TEXREF", "SURFREF", "MIPMAP", "GREEN", "RESOURCE_DESC", "IMAGE")
+POOLED += ("GRAPH_EXEC", "GRAPH_NODE", "ARRAY", "MIPMAP", "IPC_EVENT", "ALLOCATION", "CONTEXT")
+OTHERS = ("TEXREF", "SURFREF", "GREEN", "RESOURCE_DESC", "IMAGE")
 KINDS = {name: number for number, name in enumerate((*POOLED, *OTHERS), 1)}
 ENDINGS = ("Destroy", "Unload", "Release", "Drop", "vgpuStreamFlag")  # the last ends a session without pinned memory
 RARE = ("Reset", "PrimaryCtxRelease", "CtxCreate", "HostNode", "GetDefaultMemPool")
 RARE += ("MapAt", "Callback", "vgpuRingFence")
+# The first copies memory: at the others' rate it takes a quarter of the time. The others end most sessions.
+SELDOM = ("MemExportToShareable", "vgpuTensorMap", "vgpuImageWrite", "vgpuHostReserve")
 WITH_DESCRIPTOR = {"vgpuHostMap", "vgpuHostMapFile", "vgpuDeviceFile"}
 PAGED = WITH_DESCRIPTOR | {"vgpuHostMapAt", "vgpuHostReserve"}
 ATTRIBUTES = {"attrs"}  # parts that are arrays of CUlaunchAttribute
@@ -81,18 +87,18 @@ def special(record: Record, field: str) -> str | None:
     if record.name == "vgpuImageWrite" and field == "total":
         return "VGT_LENGTH"
     if record.name == "vgpuStreamFlag" and field == "address":
-        return "VGT_WINDOW"
+        return "VGT_RESERVED"
     if record.name == "vgpuRingFence":
         return {"executed": "VGT_SMALL", "ring": "VGT_DEVICE"}[field]
-    if field == "callback":
-        return "VGT_SMALL"  # the client answers these (vgt_fuzz_session.c)
+    if field == "callback":  # the client answers these (vgt_fuzz_session.c)
+        return "VGT_MARKED" if record.name.startswith("cuGraph") else "VGT_SMALL"
     whole = {"height": "VGT_ONE", "depth": "VGT_ONE", "width": "VGT_LENGTH"}
     if ("2DTo" in record.name or record.name in ("vgpuArrayWrite", "vgpuArrayRead")) and field in whole:
         return whole[field]
     if record.name == "vgpuKernelName" and field in ("kind", "object"):
         return "VGT_CONTAINER_KIND" if field == "kind" else "VGT_KERNEL"
     if record.name == "cuTexObjectCreate" and field in ("array", "viewed"):
-        return "VGT_HANDLE" if field == "array" else "VGT_SMALL"
+        return "VGT_HANDLE" if field == "array" else "VGT_BOOL"
     if record.name == "vgpuTensorMap" and field in ("nbytes", "map_nbytes"):
         return "VGT_LENGTH" if field == "nbytes" else "VGT_TENSOR_MAP_NBYTES"
     if record.name == "vgpuImageOffer" and field == "total":
@@ -151,6 +157,7 @@ def part_row(record: Record, number: int) -> str:
     same = next((n for n in range(number) if record.parts[n][3] == length), number)
     nbytes = {"GRAPH_NODE": "4", "bytes": "1", "text": "1"}.get(of, f"sizeof({of})")
     what = {"GRAPH_NODE": "VGT_PART_NODES", "text": "VGT_PART_NAME"}.get(of, "VGT_PART_BYTES")
+    what = "VGT_PART_ROWS" if record.name in ("vgpuMemcpy2DToDevice", "vgpuArrayWrite") else what
     what = "VGT_PART_GRAPHS" if name == "bodies" else what
     what = "VGT_PART_ATTRIBUTES" if name in ATTRIBUTES else "VGT_PART_WHOLE" if name == "arguments" else what
     most = "sizeof(struct vgw_tensor_map)" if name == "arguments" else most
@@ -171,6 +178,13 @@ def make_array(number: int, sequence: int) -> bytes:
     return HEADER.pack(HEADER.size + len(body), record.opcode, 0, sequence, 1) + body
 
 
+def make_mipmap(number: int, sequence: int) -> bytes:
+    """A record that creates a mipmapped array of two levels."""
+    record = BY_NAME["cuMipmappedArrayCreate"]
+    body = struct.pack("<QQQIIIIII", 8, 8, 0, FLOAT, 1, SURFACE_LDST, 0, number, 2)
+    return HEADER.pack(HEADER.size + len(body), record.opcode, 0, sequence, 1) + body
+
+
 def make_allocation(number: int, sequence: int) -> bytes:
     """A record that creates physical memory which can be exported."""
     record = BY_NAME["cuMemCreate"]
@@ -181,12 +195,16 @@ def make_allocation(number: int, sequence: int) -> bytes:
     return HEADER.pack(HEADER.size + len(body), record.opcode, 0, sequence, 1) + body
 
 
+MAKERS = (make_array, make_mipmap, make_allocation)
+
+
 def opening() -> bytes:
     """The first records of a session: they create a context, memory, and POOL objects of each kind in POOLED."""
     image = {"image": 1, "total": len(IMAGE), "offset": 0, "nbytes": len(IMAGE)}
     calls = [
         ("cuDevicePrimaryCtxRetain", {"pctx": 1, "dev": 0}, b""),
         *(("cuMemAlloc_v2", {"bytesize": nbytes}, b"") for nbytes in (64, 4096, 1 << 16, 1 << 21)),
+        ("vgpuHostMap", {"address": 0, "nbytes": 4 * PAGE}, b""),
         ("vgpuImageWrite", image, IMAGE),
         ("cuModuleLoadData", {"module": 1, "image": 1}, b""),
         ("cuModuleGetFunction", {"hfunc": 1, "hmod": 1, "name_nbytes": len(KERNEL)}, KERNEL),
@@ -221,10 +239,10 @@ def opening() -> bytes:
     # Only the first ones and the last are waited for: a switch of threads for each would take most of a session's time.
     for sequence, (name, fields, tail) in enumerate(calls, 1):
         if sequence == len(calls):
-            data += b"".join(make(n, n) for n in range(1, POOL + 1) for make in (make_array, make_allocation))
+            data += b"".join(make(n, n) for n in range(1, POOL + 1) for make in MAKERS)
         record = bytearray(encode(name, sequence, 0 if sequence == 1 else 1, fields, tail))
         waits = BY_NAME[name].waits and (sequence <= AWAITED or name == "cuGraphConditionalHandleCreate")
-        record[6:8] = struct.pack("<H", WANT_REPLY if waits else 0)
+        record[6:8] = struct.pack("<H", (WANT_REPLY if waits else 0) | (HAS_FD if name in WITH_DESCRIPTOR else 0))
         data += bytes(record)
     assert BY_NAME[calls[-1][0]].waits
     return data
@@ -244,6 +262,7 @@ def write_grammar(path: Path) -> None:
             continue
         rare = 4 if any(word in record.name for word in RARE) else 0
         rare = 100 if not rare and any(word in record.name for word in ENDINGS) else rare
+        rare = 25 if any(word in record.name for word in SELDOM) else rare
         flags = [record.waits, record.needs_context, record.name in on_socket, record.name in WITH_DESCRIPTOR]
         records.append(
             f'    {{"{record.name}", {record.opcode}, {len(fields)}, {len(record.request)}, {len(parts)}, '
@@ -370,19 +389,25 @@ LEAKS = OPTIONS | {
 
 
 def run(
-    program: Path, seconds: float, seed: int, more: str | None = None, processor: int | None = None
+    program: Path,
+    seconds: float,
+    seed: int,
+    more: str | None = None,
+    processor: int | None = None,
+    out: Path | None = None,
 ) -> tuple[int, dict[str, int]]:
     """Run the program, `more` being a file to replay or --records=N, on `processor` or on all of them; return its exit
-    status and its counts."""
-    crash = program.parent / f"crash-{seed}.bin"
+    status and its counts. With `out`, that folder has the counts after each batch, and the input that failed."""
+    crash = (out or program.parent) / f"crash-{seed}.bin"
+    environment = os.environ | OPTIONS | ({"VGT_COUNTS": str(out / f"counts-{seed}.txt")} if out else {})
     # ThreadSanitizer's own addresses must be free, which random ones may not leave them.
     alone = ["setarch", "-R"] if "thread" in program.parent.name else []
     if processor is not None:
         alone += ["taskset", "-c", str(processor)]
     command = [*alone, program, str(seconds), str(seed), str(STEPS), crash, *([more] if more else [])]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=os.environ | OPTIONS, check=False)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=False)
     words = done.stdout.split()
-    print(done.stdout, end="")
+    print(done.stdout, end="", flush=True)
     return done.returncode, {key: int(value) for key, value in zip(words[::2], words[1::2], strict=False)}
 
 
@@ -430,6 +455,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32))
     parser.add_argument("--records", type=int, help="end when so many have been executed")
     parser.add_argument("--jobs", type=int, default=1, help="searches beside each other, every second on one processor")
+    parser.add_argument("--out", type=Path, help="folder of the counts after each batch and of inputs that failed")
+    parser.add_argument("--go-on", action="store_true", help="after a failure, with other seeds, till the time is over")
     parser.add_argument("--replay", help="a file that a failure left")
     parser.add_argument("--floor", action="store_true", help="executed lines, compared with floor.tsv")
     parser.add_argument("--faults", type=int, metavar="N", help="fail one call at a time, in N streams")
@@ -449,7 +476,14 @@ def main() -> int:
     def search(job: int) -> tuple[int, dict[str, int]]:
         # Threads on one processor wake each other without an interrupt; on several they execute at the same time.
         processor = usable[job // 2 % len(usable)] if job % 2 else None
-        return run(program, given.seconds, given.seed + (job << 32), given.replay or most, processor)
+        worst, sums, first = 0, dict.fromkeys(("sessions", "records"), 0), given.seed + (job << 32)
+        for seed in range(first, first + (1 << 32), 1 << 24):
+            seconds = given.seconds - (time.monotonic() - began)
+            status, counts = run(program, seconds, seed, given.replay or most, processor, given.out)
+            worst, sums = worst or status, {name: sums[name] + counts.get(name, 0) for name in sums}
+            if not (status and given.go_on and time.monotonic() - began < given.seconds):
+                break
+        return worst, sums
 
     with ThreadPoolExecutor(given.jobs) as pool:  # each thread waits for a process
         done = list(pool.map(search, range(given.jobs)))

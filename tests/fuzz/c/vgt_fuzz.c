@@ -1,7 +1,8 @@
 /* vgt_fuzz SECONDS SEED STEPS CRASH-FILE [REPLAY-FILE | --fixed | --records=N] runs batches of sessions (SECONDS below
  * 0: that many batches), with N until they have executed N records. Each batch runs in a child process, so that death
  * by a signal is detected, and what sessions leave behind in a process is bounded. The children share the executed
- * edges and the inputs that found them. The last line printed counts sessions and records. */
+ * edges and the inputs that found them. The last line printed counts sessions and records; the file that VGT_COUNTS
+ * names has the same line after each batch. */
 #define _GNU_SOURCE
 #include "vgt_fuzz.h"
 #include "vgt_fuzz_desks.h"
@@ -86,6 +87,22 @@ static int batch(uint64_t seed, uint32_t steps, double until) {
   return status;
 }
 
+static void print_counts(FILE *out) {
+  fprintf(out, "sessions %llu records %llu edges %u kept %u\n", (unsigned long long)shared->sessions,
+          (unsigned long long)shared->records, shared->edges, shared->kept);
+}
+
+static void save_counts(void) {
+  const char *path = getenv("VGT_COUNTS");
+  FILE *file = path ? fopen(path, "w") : NULL;
+  if (path && !file)
+    perror(path);
+  if (!file)
+    return;
+  print_counts(file);
+  fclose(file);
+}
+
 static int count_once(void) {
   int count = 0;
   for (int fd = 0; fd < DESCRIPTORS_MAX; fd++)
@@ -151,7 +168,7 @@ int main(int argc, char **argv) {
   uint64_t records = limited ? strtoull(argv[5] + sizeof limit - 1, NULL, 0) : UINT64_MAX;
   int status = 0;
   while (!status && shared->records < records && (until ? now_s() < until : batches-- > 0))
-    status = batch(seed++, steps, until);
+    status = batch(seed++, steps, until), save_counts();
   if (status) {
     int file = open(argv[4], O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (file < 0 || write(file, &shared->current, sizeof shared->current) < 0)
@@ -159,7 +176,6 @@ int main(int argc, char **argv) {
     fprintf(stderr, "the batch of seed %llu ended with status %#x; its last input: %s\n", (unsigned long long)seed - 1,
             (unsigned)status, argv[4]);
   }
-  printf("sessions %llu records %llu edges %u kept %u\n", (unsigned long long)shared->sessions,
-         (unsigned long long)shared->records, shared->edges, shared->kept);
+  print_counts(stdout);
   return status != 0;
 }

@@ -41,6 +41,9 @@ enum vgt_meaning {
   VGT_CONDITION, /* a handle of a graph's condition */
   VGT_IMAGE,     /* an image's id, new or of an upload that has begun */
   VGT_OFFERED,   /* the length of an image that is offered */
+  VGT_RESERVED,  /* an address of pinned memory that the opening has reserved */
+  VGT_BOOL,
+  VGT_MARKED, /* the number of a function that a graph calls */
 };
 struct vgt_field {
   uint16_t nbytes;
@@ -52,9 +55,11 @@ enum vgt_content {
   VGT_PART_NAME,
   VGT_PART_ATTRIBUTES,
   VGT_PART_WHOLE,
+  VGT_PART_ROWS, /* bytes, and at least some */
   VGT_PART_GRAPHS
 };
 enum { VGT_SHORT = 255 };
+enum { VGT_PAGE = 4096, VGT_RESERVED_PAGE = 12, VGT_RESERVED_PAGES = 4 };
 struct vgt_part {
   uint32_t nbytes, most; /* bytes of an element; maximum number of elements */
   uint8_t content, same; /* `same`: index of the part with the same number of elements, or of this part */

@@ -9,7 +9,7 @@
 
 #include "vgt_grammar.h"
 
-enum { WANT_REPLY = 1, HAS_FD = 2, CORRELATED = 4, PART_MAX = 2048, PARTS_MAX = 4, PAGE = 4096 };
+enum { WANT_REPLY = 1, HAS_FD = 2, CORRELATED = 4, PART_MAX = 2048, PARTS_MAX = 4, PAGE = VGT_PAGE };
 enum { OFFERED_NBYTES = 16 }; /* of count_of's lengths, so that some uploads become complete */
 enum { ATTRIBUTE_NBYTES = sizeof(CUlaunchAttribute), ATTRIBUTES = 20 }; /* a few more attribute ids than exist */
 
@@ -38,9 +38,10 @@ static uint64_t hostile_value(struct vgt_random *random) {
   return chance(random, 500) ? hostile[vgt_below(random, sizeof hostile / sizeof *hostile)] : vgt_next(random);
 }
 
-/* How many objects of each kind an input creates on each channel; a channel executes its records in order. */
+/* How many objects of each kind an input creates on each channel, which executes its records in order, and which of
+ * them is the first that later records may use. */
 struct made {
-  uint16_t count[VGT_CHANNELS][VGT_KINDS];
+  uint16_t count[VGT_CHANNELS][VGT_KINDS], first[VGT_CHANNELS][VGT_KINDS];
 };
 
 static uint64_t new_id(struct made *made, uint32_t channel, uint32_t kind) {
@@ -49,15 +50,19 @@ static uint64_t new_id(struct made *made, uint32_t channel, uint32_t kind) {
 
 /* The id of an existing object; 0: none. The opening makes few, so one ring often destroys what the other one uses. */
 static uint64_t old_id(struct vgt_random *random, const struct made *made, uint32_t channel, uint32_t kind) {
-  uint32_t count = made->count[channel][kind];
+  uint32_t first = made->first[channel][kind], count = made->count[channel][kind] - first;
   bool pooled = kind <= VGT_POOLED;
-  if (kind == VGT_KIND_CONTEXT && !chance(random, 20))
+  if (kind == VGT_KIND_CONTEXT) /* the opening makes one; a header may name others (damage) */
     return 1;
   if (kind == VGT_KIND_STREAM && chance(random, 200))
     return 0;
   if (count && (!pooled || chance(random, 10)))
-    return VGT_POOL + 1 + VGT_CHANNELS * vgt_below(random, count) + channel;
+    return VGT_POOL + 1 + VGT_CHANNELS * (first + vgt_below(random, count)) + channel;
   return pooled ? 1 + vgt_below(random, VGT_POOL) : 0;
+}
+
+static bool makes(const struct made *made, uint32_t channel, uint32_t kind) {
+  return made->count[channel][kind] > made->first[channel][kind];
 }
 
 static uint64_t value_of(struct vgt_random *random, const struct vgt_field *field, const uint32_t *counts,
@@ -79,6 +84,12 @@ static uint64_t value_of(struct vgt_random *random, const struct vgt_field *fiel
     return field->of == VGT_SHORT ? vgt_below(random, 8) : field->of ? counts[field->of - 1] : counts[PARTS_MAX];
   case VGT_SMALL:
     return 1 + vgt_below(random, 3);
+  case VGT_BOOL:
+    return vgt_below(random, 2);
+  case VGT_RESERVED:
+    return VGW_PINNED_BEGIN + (uint64_t)PAGE * VGT_RESERVED_PAGE + 4 * vgt_below(random, VGT_RESERVED_PAGES * PAGE / 4);
+  case VGT_MARKED:
+    return VGW_CALLBACK_OF_GRAPH | (1 + vgt_below(random, 3));
   case VGT_ONE:
     return 1;
   case VGT_ZERO:
@@ -92,7 +103,7 @@ static uint64_t value_of(struct vgt_random *random, const struct vgt_field *fiel
   case VGT_CONDITION:
     return vgt_conditions[vgt_below(random, 2)];
   case VGT_IMAGE:
-    return made->count[channel][field->of] && chance(random, 300) ? old_id(random, made, channel, field->of)
+    return makes(made, channel, field->of) && chance(random, 300) ? old_id(random, made, channel, field->of)
                                                                   : new_id(made, channel, field->of);
   case VGT_OFFERED:
     return OFFERED_NBYTES;
@@ -119,7 +130,7 @@ static bool is_special(const struct vgt_record *record) {
 static bool is_possible(const struct vgt_record *record, const struct made *made, uint32_t channel) {
   for (uint32_t i = 0; i < record->count; i++) {
     const struct vgt_field *field = &vgt_fields[record->first + i];
-    if (field->meaning == VGT_HANDLE && field->of > VGT_POOLED && !made->count[channel][field->of])
+    if (field->meaning == VGT_HANDLE && field->of > VGT_POOLED && !makes(made, channel, field->of))
       return false;
   }
   return true;
@@ -169,7 +180,9 @@ static void fill_part(struct vgt_random *random, const struct vgt_part *part, ui
 static uint32_t count_of(struct vgt_random *random, const struct vgt_part *part) {
   static const uint32_t bytes[] = {0, 8, 8, 16, 16, 24, 64, 256, PART_MAX};
   uint32_t most = PART_MAX / part->nbytes < part->most ? PART_MAX / part->nbytes : part->most, count = 0;
-  if (part->content == VGT_PART_NAME)
+  if (part->content == VGT_PART_ROWS)
+    count = bytes[1 + vgt_below(random, sizeof bytes / sizeof *bytes - 1)];
+  else if (part->content == VGT_PART_NAME)
     count = chance(random, 900) ? sizeof vgt_kernel_name - 1 : vgt_below(random, 32);
   else if (part->content == VGT_PART_ATTRIBUTES) /* many let the call fail; a wrong length ends the session */
     count = chance(random, 5) ? 8 : chance(random, 700) ? 0 : ATTRIBUTE_NBYTES * (1 + vgt_below(random, 2));
@@ -276,13 +289,48 @@ static const struct vgt_step *step_at(const struct vgt_input *input, uint32_t at
   return step;
 }
 
+/* Change the ids in a record that was made for another place: ids that it gives to new objects become new ones, and
+ * objects that another place's records make become objects of the opening. False: there is none of the kind. */
+static bool adopt(struct vgt_random *random, uint8_t *bytes, uint32_t nbytes, struct made *made, uint32_t channel) {
+  struct vgw_header header;
+  memcpy(&header, bytes, sizeof header);
+  const struct vgt_record *record = vgt_records;
+  while (record < vgt_records + VGT_RECORDS && record->opcode != header.opcode)
+    record++;
+  uint32_t at = sizeof header + (header.flags & CORRELATED ? (uint32_t)sizeof(uint64_t) : 0), id;
+  for (uint32_t i = 0; record < vgt_records + VGT_RECORDS && i < record->count; i++) {
+    const struct vgt_field *field = &vgt_fields[record->first + i];
+    if (at + sizeof id > nbytes)
+      break;
+    memcpy(&id, bytes + at, sizeof id);
+    if (field->meaning == VGT_CREATES && field->of)
+      id = (uint32_t)new_id(made, channel, field->of);
+    else if (field->meaning == VGT_HANDLE && id > VGT_POOL && field->of > VGT_POOLED)
+      return false;
+    else if (field->meaning == VGT_HANDLE && id > VGT_POOL)
+      id = 1 + vgt_below(random, VGT_POOL);
+    if (field->meaning == VGT_CREATES || field->meaning == VGT_HANDLE)
+      memcpy(bytes + at, &id, sizeof id);
+    at += field->nbytes;
+  }
+  return true;
+}
+
+static void append_adopted(struct vgt_random *random, struct vgt_input *input, const struct vgt_step *step,
+                           struct made *made, uint32_t channel) {
+  static uint8_t record[VGT_INPUT_NBYTES];
+  memcpy(record, step + 1, step->nbytes);
+  if (adopt(random, record, step->nbytes, made, channel))
+    append(input, channel, record, step->nbytes);
+}
+
 void vgt_mutate(struct vgt_random *random, struct vgt_input *input, const struct vgt_input *other) {
   static struct vgt_input made;
   static uint8_t record[VGT_RECORD_NBYTES];
   uint32_t rate = 1 + vgt_below(random, 20), next, from = 0;
   struct made fresh; /* high counts, for ids that no record of a fresh input has */
   for (uint32_t i = 0; i < sizeof fresh.count / sizeof fresh.count[0][0]; i++)
-    (&fresh.count[0][0])[i] = (uint16_t)(1000 + vgt_below(random, 1000));
+    (&fresh.count[0][0])[i] = (&fresh.first[0][0])[i] = (uint16_t)(1000 + vgt_below(random, 1000));
   made.nbytes = made.steps = 0;
   for (uint32_t at = 0; at < input->nbytes; at = next) {
     const struct vgt_step *step = step_at(input, at, &next);
@@ -294,9 +342,9 @@ void vgt_mutate(struct vgt_random *random, struct vgt_input *input, const struct
     switch (vgt_below(random, 6)) {
     case 0: /* remove it */
       break;
-    case 1: /* duplicate it, on both rings */
-      append(&made, 0, bytes, step->nbytes);
-      append(&made, 1, bytes, step->nbytes);
+    case 1: /* duplicate it, on the other ring */
+      append(&made, step->channel, bytes, step->nbytes);
+      append_adopted(random, &made, step, &fresh, step->channel ^ (step->channel < VGT_SOCKET));
       break;
     case 2:
       append(&made, step->channel, bytes, step->nbytes);
@@ -317,7 +365,7 @@ void vgt_mutate(struct vgt_random *random, struct vgt_input *input, const struct
       uint32_t count = 1 + vgt_below(random, 20), after;
       for (uint32_t i = 0; i < count && from < other->nbytes; i++, from = after) {
         const struct vgt_step *taken = step_at(other, from, &after);
-        append(&made, taken->channel, (const uint8_t *)(taken + 1), taken->nbytes);
+        append_adopted(random, &made, taken, &fresh, taken->channel);
       }
     }
     }

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "vgw_ledger.h"
+#include "vgw_pinned.h"
 #include "vgw_records.h"
 #include "vgw_wire.h"
 #include "vgx_backend.h"
@@ -230,6 +231,18 @@ static void wake_remote(int fd, uint32_t number, uint32_t turn) {
     send_all(fd, &wait, sizeof wait, -1);
 }
 
+/* Send a record; with a descriptor of a client's file, if the record's flags have HAS_FD. */
+static void send_one(int fd, const uint8_t *bytes, uint32_t nbytes) {
+  struct vgw_header header;
+  memcpy(&header, bytes, sizeof header);
+  int file = header.flags & HAS_FD ? memfd_create("vgt-file", MFD_CLOEXEC | MFD_ALLOW_SEALING) : -1;
+  if (file >= 0 && (ftruncate(file, FILE_NBYTES) || fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)))
+    perror("file");
+  send_all(fd, bytes, nbytes, file);
+  if (file >= 0)
+    close(file);
+}
+
 /* False: the device is lost, as after a kernel of an earlier session that the watchdog ended. */
 static bool open_session(int fd) {
   static uint8_t records[64 << 10];
@@ -238,8 +251,12 @@ static bool open_session(int fd) {
     struct vgw_header header;
     uint64_t value;
     memcpy(&header, records + at, sizeof header);
+    if (header.opcode == VGW_OP_vgpuHostMap) /* its place differs under ThreadSanitizer */
+      memcpy(records + at + sizeof header, &(uint64_t){VGW_PINNED_BEGIN + VGT_RESERVED_PAGE * VGT_PAGE},
+             sizeof(uint64_t));
     if (header.flags & WANT_REPLY) { /* records without a reply travel with the next one that has one */
-      must(send_all(fd, records + sent, at + header.length - sent, -1), "opening");
+      must(at == sent || send_all(fd, records + sent, at - sent, -1), "opening");
+      send_one(fd, records + at, header.length);
       sent = at + header.length;
       if (!reply(fd, &value)) {
         if (getenv("VGT_LOG"))
@@ -264,18 +281,6 @@ static void push(struct vgw_ring *ring, uint64_t *tail, const uint8_t *bytes, ui
   atomic_fetch_add(&ring->doorbell, 1);
   if (atomic_load(&ring->worker_waits))
     vgw_futex_wake(&ring->doorbell);
-}
-
-/* Send a record; with a descriptor of a client's file, if the record's flags have HAS_FD. */
-static void send_one(int fd, const uint8_t *bytes, uint32_t nbytes) {
-  struct vgw_header header;
-  memcpy(&header, bytes, sizeof header);
-  int file = header.flags & HAS_FD ? memfd_create("vgt-file", MFD_CLOEXEC | MFD_ALLOW_SEALING) : -1;
-  if (file >= 0 && (ftruncate(file, FILE_NBYTES) || fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)))
-    perror("file");
-  send_all(fd, bytes, nbytes, file);
-  if (file >= 0)
-    close(file);
 }
 
 /* For VGT_LOG: print the opcode at which each ring stopped. */
@@ -310,8 +315,11 @@ static void answer_callbacks(int fd, uint32_t turn) {
   if (turn % ANSWER_TURNS || turn >= ANSWERS * ANSWER_TURNS)
     return;
   send_all(fd, &next, sizeof next, -1);
-  for (done.callback = 1; done.callback <= 3; done.callback++)
-    send_all(fd, &done, sizeof done, -1);
+  for (uint32_t number = 1; number <= 3; number++)
+    for (uint32_t mark = 0; mark < 2; mark++) {
+      done.callback = mark ? number | VGW_CALLBACK_OF_GRAPH : number;
+      send_all(fd, &done, sizeof done, -1);
+    }
 }
 
 static bool has_region(void) { return options.features & VGX_FEATURE_REGION; }
@@ -354,11 +362,22 @@ static void tell_late(void) {
 
 static atomic_bool synchronized;
 
+/* So that the next session can pin memory at the same place. */
+static void forget_pinned(void) {
+  enum { PAGES = VGT_RESERVED_PAGE + 2 * VGT_RESERVED_PAGES }; /* a record pins four pages from one of 16 on at most */
+  char *window = (char *)(uintptr_t)VGW_PINNED_BEGIN;
+  for (int page = 0; page < PAGES; page++)
+    backend->cuMemHostUnregister(window + page * VGT_PAGE);
+  munmap(window, PAGES * VGT_PAGE);
+}
+
 static void *synchronize(void *unused) {
   CUcontext context;
   if (backend->cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
-      backend->cuCtxSetCurrent(context) == CUDA_SUCCESS)
+      backend->cuCtxSetCurrent(context) == CUDA_SUCCESS) {
     backend->cuCtxSynchronize();
+    forget_pinned();
+  }
   backend->cuDevicePrimaryCtxReset_v2(0);
   atomic_store(&synchronized, true);
   return unused;
