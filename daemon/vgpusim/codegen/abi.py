@@ -2,7 +2,7 @@
 
 tests/vgpusim/codegen/test_memory.py compares the two."""
 
-VERSION = 15
+VERSION = 16
 
 LAUNCH_PARAMS = 0
 LAUNCH_GRID = 32
@@ -51,6 +51,8 @@ SERVICE_ABSENT = 120
 SERVICES_OWN_BEGIN = 128
 SERVICES_CHANGED = 136
 SERVICES_WATCHES_ALL = 140
+SERVICE_CHANGE = 144
+CHANGED = 1  # in enum vgx_sim_changed
 
 REACH_NBITS = 45  # kernels reach addresses whose bits from this one on are 1: vgx_sim_reach.h
 

@@ -1,9 +1,10 @@
 """Calls through pointers that may reach more functions than a kernel can hold.
 
 A kernel is compiled with none of them. A warp that comes to such a call asks for the function: if the launch has not
-changed memory that anyone else sees, nobody can tell that it began, so it ends, the kernel is compiled with the
-function, and the launch begins again (device/vgx_sim_run.c). So these kernels note when they are about to change such
-memory: shared, local and parameter memory, all in the slots of vgx_sim_reach.h, do not count."""
+changed memory that anyone else sees, nobody can tell that it began, so the kernel is compiled with the function, and
+the launch begins again (device/vgx_sim_run.c). Before that it goes on, as if the function did nothing, to the first
+change of such memory: so it finds the functions of its other calls, too. So these kernels note when they are about to
+change such memory: shared, local and parameter memory, all in the slots of vgx_sim_reach.h, do not count."""
 
 from __future__ import annotations
 
@@ -19,11 +20,14 @@ _CHANGES = ("call", "sust", "sured", "multimem", "tensormap")
 
 
 def ask(e: Emitter, message: str, pointer: ir.Operand) -> None:
-    """Ask for the function of the first acting lane."""
-    first = e.v(e.call("i32", "llvm.cttz.i32", ("i32", e.mask_bits()), ("i1", "true")))
-    address = e.v(f"extractelement {LANES.int(64)} {e.vector(e.read(pointer, 64))}, i32 {first}")
-    listed = (("i64", address), ("ptr", message), *e.thread_place(first))
-    e.e(e.service(abi.SERVICE_ABSENT, "void", *listed))
+    """Ask for the function of each acting lane."""
+    addresses = e.spread("absent", e.vector(e.read(pointer, 64)), 64)
+
+    def body(lane: str) -> None:
+        listed = (("i64", addresses(lane)), ("ptr", message), *e.thread_place(lane))
+        e.e(e.service(abi.SERVICE_ABSENT, "void", *listed))
+
+    e.each_lane(body)
 
 
 def note(e: Emitter, ins: ir.Instruction) -> None:
@@ -52,4 +56,10 @@ def note_write(e: Emitter, ins: ir.Instruction, space: str, at: Value) -> None:
 
 def _store(e: Emitter) -> None:
     place = e.v(f"getelementptr i8, ptr %services, i64 {abi.SERVICES_CHANGED}")
-    e.e(f"store atomic i32 1, ptr {place} monotonic, align 4")
+    state = e.v(f"load atomic i32, ptr {place} monotonic, align 4")
+    name = e.unique("change")
+    e.e(f"br i1 {e.v(f'icmp eq i32 {state}, {abi.CHANGED}')}, label %{name}.done, label %{name}")
+    e.label(name)
+    e.e(e.service(abi.SERVICE_CHANGE, "void"))
+    e.e(f"br label %{name}.done")
+    e.label(f"{name}.done")

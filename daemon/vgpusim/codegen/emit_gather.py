@@ -14,11 +14,15 @@ from vgpusim.codegen.emitter import Emitter
 from vgpusim.codegen.lane_value import LANES, Value
 
 _X86 = {32: ("dpi", 16), 64: ("dpq", 8)}  # element's bits: name in LLVM's intrinsics, lanes of a 512-bit register
+_INLINE_INSTRUCTIONS = 300  # largest kernel that does not share masked accesses: in larger ones calls do not matter
 
 
 def gather(e: Emitter, where: str, nbits: int, mask: str) -> str:
     """Elements of 32 or 64 bits at any addresses."""
     kind = LANES.int(nbits)
+    if _is_shared(e, mask):
+        e.helper(f"gather{nbits}", _expanded_gather(nbits))
+        return e.v(f"call {kind} @gather{nbits}(<{WARP} x i64> {where}, <{WARP} x i1> {mask})")
     pointers = e.v(f"inttoptr <{WARP} x i64> {where} to <{WARP} x ptr>")
     return e.v(e.call(kind, f"llvm.masked.gather.v{WARP}i{nbits}.v{WARP}p0", (f"<{WARP} x ptr>", pointers),
                       ("i32", str(nbits // 8)), (f"<{WARP} x i1>", mask), (kind, "zeroinitializer")))  # fmt: skip
@@ -34,10 +38,21 @@ def gather_small(e: Emitter, where: str, nbits: int, mask: str) -> str:
 
 def scatter(e: Emitter, where: str, text: str, nbits: int, mask: str) -> None:
     """Elements of 32 or 64 bits to any addresses; of lanes with one address the highest wins."""
-    pointers = e.v(f"inttoptr <{WARP} x i64> {where} to <{WARP} x ptr>")
     kind = LANES.int(nbits)
+    if _is_shared(e, mask):
+        e.helper(f"scatter{nbits}", _expanded_scatter(nbits))
+        e.e(f"call void @scatter{nbits}({kind} {text}, <{WARP} x i64> {where}, <{WARP} x i1> {mask})")
+        return
+    pointers = e.v(f"inttoptr <{WARP} x i64> {where} to <{WARP} x ptr>")
     e.e(e.call("void", f"llvm.masked.scatter.v{WARP}i{nbits}.v{WARP}p0", (kind, text), (f"<{WARP} x ptr>", pointers),
                ("i32", str(nbits // 8)), (f"<{WARP} x i1>", mask)))  # fmt: skip
+
+
+def _is_shared(e: Emitter, mask: str) -> bool:
+    """Whether masked accesses share one function. Where there are no such instructions, LLVM expands each access into
+    32 branches: a thousand of them in a kernel of cuBLAS take it 40 seconds."""
+    is_known = not mask.startswith("%")
+    return not is_known and len(e.program.body) > _INLINE_INSTRUCTIONS and not native.has_masked_gathers()
 
 
 def can_offset(at: Value, nbits: int) -> bool:
@@ -105,6 +120,28 @@ def _enter(e: Emitter, mask: str | None, first: int, n: int, body: Callable[[str
     e.e(f"br label %{name}.end")
     e.label(f"{name}.end")
     return name
+
+
+def _expanded_gather(nbits: int) -> str:
+    kind, name = f"<{WARP} x i{nbits}>", f"@llvm.masked.gather.v{WARP}i{nbits}.v{WARP}p0"
+    return f"""define internal {kind} @gather{nbits}(<{WARP} x i64> %a, <{WARP} x i1> %m) noinline #0 {{
+  %p = inttoptr <{WARP} x i64> %a to <{WARP} x ptr>
+  %r = call {kind} {name}(<{WARP} x ptr> %p, i32 {nbits // 8}, <{WARP} x i1> %m, {kind} zeroinitializer)
+  ret {kind} %r
+}}
+declare {kind} {name}(<{WARP} x ptr>, i32, <{WARP} x i1>, {kind})
+"""
+
+
+def _expanded_scatter(nbits: int) -> str:
+    kind, name = f"<{WARP} x i{nbits}>", f"@llvm.masked.scatter.v{WARP}i{nbits}.v{WARP}p0"
+    return f"""define internal void @scatter{nbits}({kind} %x, <{WARP} x i64> %a, <{WARP} x i1> %m) noinline #0 {{
+  %p = inttoptr <{WARP} x i64> %a to <{WARP} x ptr>
+  call void {name}({kind} %x, <{WARP} x ptr> %p, i32 {nbits // 8}, <{WARP} x i1> %m)
+  ret void
+}}
+declare void {name}({kind}, <{WARP} x ptr>, i32, <{WARP} x i1>)
+"""
 
 
 def _gather_helper(nbits: int) -> str:

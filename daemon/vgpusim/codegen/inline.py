@@ -323,6 +323,9 @@ class _Inliner:
             self.program.begins_again = True
             what = "call through a pointer, of more functions than a kernel can hold,"
             body.append(ir.Instruction("trap", (), (ir.Imm(NOT_SUPPORTED), ir.Name(what), pointer), ins.line))
+            assert isinstance(results, ir.Vector)
+            if results.items:  # the launch cannot go on without them
+                body.append(ir.Instruction("exit", (), (), ins.line))
         body.append(ir.Label(end, ins.line))
 
     def _fail(self, line: int, result: int, message: str) -> None:

@@ -34,6 +34,12 @@ def has_wide_gathers() -> bool:
 
 
 @functools.cache
+def has_masked_gathers() -> bool:
+    """Whether LLVM has instructions for masked gathers and scatters."""
+    return IS_X86 and bool(llvm.get_host_cpu_features().get("avx512f"))
+
+
+@functools.cache
 def has_own_rounding() -> bool:
     """Whether an instruction can have a rounding mode of its own: AVX-512."""
     return IS_X86 and bool(llvm.get_host_cpu_features().get("avx512f"))

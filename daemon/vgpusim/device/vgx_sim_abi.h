@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VGX_SIM_ABI_VERSION 15 /* part of the disk cache's key */
+#define VGX_SIM_ABI_VERSION 16 /* part of the disk cache's key */
 
 struct vgx_sim_services;
 struct vgx_sim_site;
@@ -111,13 +111,23 @@ struct vgx_sim_services {
   uint32_t (*group)(struct vgx_sim_services *, struct vgx_sim_thread *, const struct vgx_sim_site *, uint64_t base,
                     uint32_t mask);
   struct vgx_sim_watch *watch; /* NULL: the kernel is not watched */
-  /* A call through a pointer that the kernel, which cannot hold all functions, has no code for: does not return. The
-   * launch begins again with the function, or ends with `message`. */
+  /* A call through a pointer that the kernel, which cannot hold all functions, has no code for. Returns as if the
+   * function did nothing, so that the launch's other calls are found, too: it then begins again with all their
+   * functions. Does not return once the launch has changed what others see: it ends with `message`. */
   void (*absent)(struct vgx_sim_services *, uint64_t pointer, const char *message, const uint32_t cta[3],
                  uint32_t thread);
   uint64_t own_begin;   /* VGX_SIM_SLOTS_BEGIN: shared, local and parameter memory lie above, all else below */
-  uint32_t changed;     /* atomic: such a kernel has changed memory below it, or what others see besides memory */
+  uint32_t changed;     /* atomic: enum vgx_sim_changed, of such a kernel */
   uint32_t watches_all; /* nonzero: known accesses (struct vgx_sim_known) are announced, too */
+  /* Such a kernel is about to change memory below own_begin, or what others see besides memory, and `changed` is not
+   * yet VGX_SIM_CHANGED: sets it. Does not return if the launch is to begin again. */
+  void (*change)(struct vgx_sim_services *);
+};
+
+enum vgx_sim_changed {
+  VGX_SIM_UNCHANGED,
+  VGX_SIM_CHANGED,
+  VGX_SIM_TO_BEGIN_AGAIN, /* it lacks a function: nothing that others see changes any more */
 };
 
 /* From one CTA's shared memory to the next in a resident launch. */
@@ -172,6 +182,7 @@ _Static_assert(offsetof(struct vgx_sim_services, device_runtime) == 88, "abi");
 _Static_assert(offsetof(struct vgx_sim_services, absent) == 120, "abi");
 _Static_assert(offsetof(struct vgx_sim_services, changed) == 136, "abi");
 _Static_assert(offsetof(struct vgx_sim_services, watches_all) == 140, "abi");
+_Static_assert(offsetof(struct vgx_sim_services, change) == 144, "abi");
 _Static_assert(offsetof(struct vgx_sim_code, warp_count) == 32, "abi");
 _Static_assert(sizeof(struct vgx_sim_code) == 56, "abi");
 

@@ -103,15 +103,28 @@ static void participate(struct running *r) {
   pthread_mutex_unlock(&pool_lock);
 }
 
+/* Lock held. */
+static void shorten_locked(struct running *r, uint64_t limit_ns) {
+  uint64_t latest = vgw_now_ns() + limit_ns;
+  r->deadline_ns = latest < r->deadline_ns ? latest : r->deadline_ns;
+  pthread_cond_signal(&watch);
+}
+
+void vgx_sim_pool_limit(const uint32_t *stop, uint64_t limit_ms) {
+  pthread_mutex_lock(&pool_lock);
+  for (struct running *r = jobs; r; r = r->next)
+    if (&r->stop == stop)
+      shorten_locked(r, limit_ms * 1000000u);
+  pthread_mutex_unlock(&pool_lock);
+}
+
 void vgx_sim_pool_end_soon(const uint32_t *stop, CUresult result, const char *message) {
   pthread_mutex_lock(&pool_lock);
   for (struct running *r = jobs; r; r = r->next)
     if (&r->stop == stop && r->ending.result == CUDA_SUCCESS) {
       r->ending = (struct vgx_sim_fault){.result = result, .message = message};
-      uint64_t latest = vgw_now_ns() + ENDING_NS;
-      r->deadline_ns = latest < r->deadline_ns ? latest : r->deadline_ns;
       __atomic_store_n(&r->stop, 1, __ATOMIC_RELEASE);
-      pthread_cond_signal(&watch);
+      shorten_locked(r, ENDING_NS);
     }
   pthread_mutex_unlock(&pool_lock);
 }

@@ -36,4 +36,8 @@ CUresult vgx_sim_pool_run(struct vgx_sim_job *job, struct vgx_sim_fault *fault);
  * message must outlive the launch. */
 void vgx_sim_pool_end_soon(const uint32_t *stop, CUresult result, const char *message);
 
+/* Called from inside a running launch, which its stop word identifies: end it like the watchdog if it still runs after
+ * `limit_ms`. */
+void vgx_sim_pool_limit(const uint32_t *stop, uint64_t limit_ms);
+
 #endif

@@ -26,6 +26,8 @@
 #define MESSAGE_NBYTES 1280u
 #define NULL_NBYTES (1u << 16) /* an address below it is a null pointer with an index */
 #define AGAIN_MS_MAX 5000u     /* for running a block again to say more about its fault */
+#define ABSENT_MAX (VGX_SIM_FOLLOWED_MAX + 1)
+#define GATHER_MS_MAX 5000u /* for a launch to find all functions that it lacks */
 
 /* One run of a launch. */
 struct run {
@@ -34,9 +36,9 @@ struct run {
   const struct vgx_sim_launch_op *op;
   struct vgx_sim_family *family;
   const struct vgx_sim_launch *launch;
-  uint32_t assertion_count; /* atomic */
-  uint32_t message_taken;   /* atomic: the first failing thread's message is kept */
-  uint64_t absent;          /* atomic: the pointer of a call whose function the kernel lacks; 0: none */
+  uint32_t assertion_count;        /* atomic */
+  uint32_t message_taken;          /* atomic: the first failing thread's message is kept */
+  uint64_t absent[ABSENT_MAX + 1]; /* atomic: pointers of calls whose functions the kernel lacks, then 0 */
   char message[MESSAGE_NBYTES];
 };
 
@@ -139,13 +141,43 @@ static void serve_fail(struct vgx_sim_services *services, int32_t result, const 
   fail_with(of_services(services), result ? result : CUDA_ERROR_LAUNCH_FAILED, cta ? text : message);
 }
 
+/* The first state other than VGX_SIM_UNCHANGED stays: whether a launch can begin again is decided once. */
+static enum vgx_sim_changed decide(struct vgx_sim_services *services, enum vgx_sim_changed wanted) {
+  uint32_t state = VGX_SIM_UNCHANGED;
+  return __atomic_compare_exchange_n(&services->changed, &state, wanted, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)
+             ? wanted
+             : state;
+}
+
+static void serve_change(struct vgx_sim_services *services) {
+  if (decide(services, VGX_SIM_CHANGED) == VGX_SIM_TO_BEGIN_AGAIN)
+    fail_with(of_services(services), CUDA_ERROR_NOT_SUPPORTED, "to begin again");
+}
+
+/* Where more functions are absent than a launch may have, begin_again says so. */
 static void serve_absent(struct vgx_sim_services *services, uint64_t pointer, const char *message,
                          const uint32_t cta[3], uint32_t thread) {
-  char text[MESSAGE_NBYTES];
-  bool changed = __atomic_load_n(&services->changed, __ATOMIC_RELAXED);
-  __atomic_store_n(&of_services(services)->absent, pointer, __ATOMIC_RELAXED);
-  snprintf(text, sizeof text, "%s%s", message, changed ? " after it has changed memory" : "");
-  serve_fail(services, CUDA_ERROR_NOT_SUPPORTED, text, cta, thread);
+  struct run *run = of_services(services);
+  if (decide(services, VGX_SIM_TO_BEGIN_AGAIN) == VGX_SIM_CHANGED) {
+    char text[MESSAGE_NBYTES];
+    snprintf(text, sizeof text, "%s after it has changed memory", message);
+    serve_fail(services, CUDA_ERROR_NOT_SUPPORTED, text, cta, thread);
+  }
+  for (uint32_t i = 0; i < ABSENT_MAX; i++) {
+    uint64_t known = 0;
+    if (__atomic_compare_exchange_n(&run->absent[i], &known, pointer, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+      if (i == 0) {
+        vgx_sim_service_begin();
+        vgx_sim_pool_limit(run->launch->stop, GATHER_MS_MAX);
+        vgx_sim_service_end();
+      }
+      break;
+    }
+    if (known == pointer)
+      break;
+  }
+  if (services->watch) /* the tools would report what a call that does nothing leaves undone */
+    fail_with(run, CUDA_ERROR_NOT_SUPPORTED, "to begin again");
 }
 
 static void *serve_malloc(struct vgx_sim_services *services, uint64_t nbytes) {
@@ -241,16 +273,32 @@ static void report(const struct vgx_sim_launch_op *l, const struct vgx_sim_fault
 static _Thread_local struct vgx_sim_family *family;
 
 /* Run a job of the launch. `message` takes over the fault's text. `again`: only to find the access that faulted.
- * *absent: the function that the kernel needs and lacks, if the launch has failed by that alone and has changed nothing
- * that others see; else 0. */
+ * absent: the functions that the kernel needs and lacks, then 0, if the launch is to begin again with them: it has
+ * changed nothing that others see. */
 static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_job *from, uint32_t tools,
                         struct vgx_sim_fault *fault, char message[MESSAGE_NBYTES], struct vgx_sim_finding *again,
-                        uint64_t *absent) {
+                        uint64_t absent[ABSENT_MAX + 1]) {
   static uint64_t last_launch;
-  struct run run = {.services = {serve_vprintf, serve_assertfail, serve_fail, serve_malloc, serve_free,
-                                 serve_bad_access, serve_texture, serve_outside, vgx_sim_serve_access,
-                                 vgx_sim_serve_sync, serve_another, serve_device_runtime, vgx_sim_serve_row,
-                                 vgx_sim_serve_group, NULL, serve_absent, VGX_SIM_SLOTS_BEGIN, 0, 0},
+  struct run run = {.services = {serve_vprintf,
+                                 serve_assertfail,
+                                 serve_fail,
+                                 serve_malloc,
+                                 serve_free,
+                                 serve_bad_access,
+                                 serve_texture,
+                                 serve_outside,
+                                 vgx_sim_serve_access,
+                                 vgx_sim_serve_sync,
+                                 serve_another,
+                                 serve_device_runtime,
+                                 vgx_sim_serve_row,
+                                 vgx_sim_serve_group,
+                                 NULL,
+                                 serve_absent,
+                                 VGX_SIM_SLOTS_BEGIN,
+                                 VGX_SIM_UNCHANGED,
+                                 0,
+                                 serve_change},
                     .ctx = l->ctx,
                     .op = l,
                     .family = family};
@@ -274,7 +322,11 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
     run.services.watches_all = tools & VGX_SIM_RACECHECK;
   }
   CUresult result = vgx_sim_pool_run(&job, fault);
-  *absent = result == CUDA_ERROR_NOT_SUPPORTED && !run.services.changed && !run.assertion_count ? run.absent : 0;
+  memset(absent, 0, sizeof run.absent);
+  if (run.services.changed == VGX_SIM_TO_BEGIN_AGAIN) { /* whatever it came to without the functions */
+    result = CUDA_ERROR_NOT_SUPPORTED;
+    memcpy(absent, run.absent, sizeof run.absent);
+  }
   if (!again)
     vgx_sim_count_end(&counted, l->ctx->device->index, &job.launch, result);
   if (fault->message && result != CUDA_SUCCESS) { /* the message lies in `run` */
@@ -313,29 +365,31 @@ static bool find_access(const struct vgx_sim_launch_op *l, const struct vgx_sim_
   job.first_cta = fault->cta[0] + (uint64_t)grid[0] * (fault->cta[1] + (uint64_t)grid[1] * fault->cta[2]);
   job.launch.cta_count = job.first_cta + 1;
   job.launch.places = 1;
-  uint64_t absent;
-  return run_job(l, &job, VGX_SIM_MEMCHECK, &other, message, found, &absent) != CUDA_SUCCESS && found->found;
+  uint64_t absent[ABSENT_MAX + 1];
+  return run_job(l, &job, VGX_SIM_MEMCHECK, &other, message, found, absent) != CUDA_SUCCESS && found->found;
 }
 
-/* Begin a launch again with a function that its kernel lacks: codegen/emit_absent.py. */
-static CUresult begin_again(const struct vgx_sim_launch_op *l, uint64_t absent) {
+/* Begin a launch again with functions that its kernel lacks: codegen/emit_absent.py. */
+static CUresult begin_again(const struct vgx_sim_launch_op *l, const uint64_t *absent) {
   const struct vgx_sim_launch *launch = &l->job.launch;
   struct vgx_sim_launch_form form = l->form;
   struct vgx_sim_op *op;
-  for (uint64_t i = 0; i < form.followed.count; i++)
-    if (form.followed.pointers[i] == absent) {
-      vgx_sim_reason(CUDA_ERROR_LAUNCH_FAILED, true,
-                     "kernel %s ended with error %d: call through a pointer that is not a function of this form",
-                     l->function->name, CUDA_ERROR_LAUNCH_FAILED);
-      return CUDA_ERROR_LAUNCH_FAILED;
+  for (; *absent; absent++) {
+    for (uint64_t i = 0; i < l->form.followed.count; i++)
+      if (form.followed.pointers[i] == *absent) {
+        vgx_sim_reason(CUDA_ERROR_LAUNCH_FAILED, true,
+                       "kernel %s ended with error %d: call through a pointer that is not a function of this form",
+                       l->function->name, CUDA_ERROR_LAUNCH_FAILED);
+        return CUDA_ERROR_LAUNCH_FAILED;
+      }
+    if (form.followed.count == VGX_SIM_FOLLOWED_MAX) {
+      vgx_sim_reason(CUDA_ERROR_NOT_SUPPORTED, true,
+                     "kernel %s ended with error %d: a launch calls more than %u functions through pointers",
+                     l->function->name, CUDA_ERROR_NOT_SUPPORTED, VGX_SIM_FOLLOWED_MAX);
+      return CUDA_ERROR_NOT_SUPPORTED;
     }
-  if (form.followed.count == VGX_SIM_FOLLOWED_MAX) {
-    vgx_sim_reason(CUDA_ERROR_NOT_SUPPORTED, true,
-                   "kernel %s ended with error %d: a launch calls more than %u functions through pointers",
-                   l->function->name, CUDA_ERROR_NOT_SUPPORTED, VGX_SIM_FOLLOWED_MAX);
-    return CUDA_ERROR_NOT_SUPPORTED;
+    form.followed.pointers[form.followed.count++] = *absent;
   }
-  form.followed.pointers[form.followed.count++] = absent;
   CUcontext before = vgx_sim_current_name();
   vgx_sim_set_current(l->ctx); /* the function of a library's kernel is that in the current context */
   CUresult result = l->create(l->ctx, l->named, launch->grid, launch->block, launch->shared_dynamic_nbytes, NULL,
@@ -343,7 +397,7 @@ static CUresult begin_again(const struct vgx_sim_launch_op *l, uint64_t absent) 
   vgx_sim_set_current(before);
   if (result != CUDA_SUCCESS)
     return result;
-  result = op->run(op); /* of the same family; it may begin again in turn, once for each function */
+  result = op->run(op); /* of the same family; it may begin again in turn */
   op->destroy(op);
   return result;
 }
@@ -352,9 +406,9 @@ static CUresult run_alone(const struct vgx_sim_launch_op *l) {
   struct vgx_sim_fault fault;
   struct vgx_sim_finding found;
   char message[MESSAGE_NBYTES];
-  uint64_t absent;
-  CUresult result = run_job(l, &l->job, vgx_sim_tools, &fault, message, NULL, &absent);
-  if (absent)
+  uint64_t absent[ABSENT_MAX + 1];
+  CUresult result = run_job(l, &l->job, vgx_sim_tools, &fault, message, NULL, absent);
+  if (absent[0])
     return begin_again(l, absent);
   if (result != CUDA_SUCCESS)
     report(l, &fault, find_access(l, &fault, &found) ? &found : NULL);

@@ -122,6 +122,30 @@ def run(ranks: list[Rank], count: int) -> None:
 
             expected = total if function else (total / count).astype(kind)
             compare(f"{operation} {kind}", mine, [expected] * count, reduce_all)
+        fused(ranks, count, kind)
+
+
+def fused(ranks: list[Rank], count: int, kind: str) -> None:
+    """Several reductions in one group, which NCCL gives to one launch."""
+    size, number = 300, TYPES[kind]
+    mine = [((np.arange(size) * (i + 3)) % 13).astype(kind) for i in range(count)]
+    places = [(r.put(mine[r.number]), [r.put(np.zeros_like(mine[0])) for _ in OTHERS]) for r in ranks]
+    ok(nccl.ncclGroupStart())
+    for r, (source, targets) in zip(ranks, places, strict=True):
+        for target, (op, _) in zip(targets, OTHERS.values(), strict=True):
+            ok(nccl.ncclAllReduce(source, target, c_size_t(size), number, op, r.communicator, r.stream))
+    ok(nccl.ncclGroupEnd())
+    for r, (source, targets) in zip(ranks, places, strict=True):
+        for target, (operation, (_, function)) in zip(targets, OTHERS.items(), strict=True):
+            total = functools.reduce(function or np.add, mine)
+            expected = total if function else (total / count).astype(kind)
+            check(
+                f"fused {operation} {kind} rank {r.number} of {count}",
+                lambda t=target, r=r: r.get(t, mine[0]),
+                expected,
+                0,
+            )
+        r.get(source, mine[r.number])
 
 
 def main() -> None:

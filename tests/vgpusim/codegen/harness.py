@@ -28,7 +28,8 @@ class Services(ctypes.Structure):
             *("vprintf", "assertfail", "fail", "malloc", "free", "bad_access", "texture", "outside"),
             *("access", "sync", "another", "device_runtime", "row", "group", "watch", "absent"),
         )
-    ] + [("own_begin", ctypes.c_uint64), ("changed", ctypes.c_uint32)]
+    ] + [("own_begin", ctypes.c_uint64), ("changed", ctypes.c_uint32), ("watches_all", ctypes.c_uint32)]
+    _fields_ += [("change", ctypes.c_void_p)]
 
 
 class Launch(ctypes.Structure):
@@ -68,6 +69,7 @@ _MALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
 _FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 _ABSENT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_char_p, *_PLACE)
+_CHANGE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _ANOTHER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
 
 LOADER = Loader()
@@ -230,8 +232,12 @@ def run(
     def absent(_: int, pointer: int, message: bytes, _cta: Any, _thread: int) -> None:
         events.absent.append((pointer - keep[FUNCTIONS][1], message, bool(services.changed)))
 
-    asking = _ABSENT(absent)
+    def change(_: int) -> None:
+        services.changed = abi.CHANGED
+
+    asking, changing = _ABSENT(absent), _CHANGE(change)
     services.absent = ctypes.cast(asking, ctypes.c_void_p)
+    services.change = ctypes.cast(changing, ctypes.c_void_p)
     making_room = _ANOTHER(another)
     services.another = ctypes.cast(making_room, ctypes.c_void_p)
     data = pack(module, name, values)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from vgpusim.codegen import abi, emit_code, emit_layout
+from vgpusim.codegen import abi, emit_code, emit_gather, emit_layout, native
 from vgpusim.codegen.compile import DiskCache, PtxModule, compile_entry
 
+from tests.vgpusim.codegen import harness
 from tests.vgpusim.codegen.harness import HEADER, run
 from tests.vgpusim.codegen.test_control import threads
 
@@ -50,6 +51,17 @@ $out: ret; }}"""
     assert out.tobytes() == source.tobytes()
     if kind[0] in "us":
         assert np.array_equal(wide, source.astype(np.int32))
+
+
+@pytest.mark.parametrize("kind", ["b32", "b64"])
+@pytest.mark.parametrize("has", [True, False])
+def test_scattered_with_and_without_masked_gathers(kind: str, has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the instructions, large kernels share a function for such accesses."""
+    monkeypatch.setattr(native, "has_masked_gathers", lambda: has)
+    monkeypatch.setattr(emit_gather, "_INLINE_INSTRUCTIONS", 0)
+    harness._compiled.cache_clear()
+    test_load_store(kind, "scattered")
+    harness._compiled.cache_clear()
 
 
 @pytest.mark.parametrize("acting", ["all", "upper half", "odd", "none"])
@@ -406,9 +418,12 @@ def test_offsets_of_the_abi() -> None:
     assert re.findall(r"VGX_SIM_(\w+),", turns[1]) == [each.name for each in emit_code.Turns]
     assert f"VGX_SIM_BARRIER_COUNT {emit_layout.BARRIER_WORDS // 8}u" in header
     order = re.findall(r"\(\*(\w+)\)\(struct vgx_sim_services", header)
-    assert [*order[:-1], "watch", order[-1], "own_begin", "changed"] == [name for name, *_ in Services._fields_]
+    *others, absent, change = order
+    words = ("own_begin", "changed", "watches_all")
+    assert [*others, "watch", absent, *words, change] == [name for name, *_ in Services._fields_]
     assert Services.own_begin.offset == abi.SERVICES_OWN_BEGIN
     assert Services.changed.offset == abi.SERVICES_CHANGED
+    assert Services.change.offset == abi.SERVICE_CHANGE
     assert f"VGX_SIM_ABI_VERSION {abi.VERSION} " in header
 
 

@@ -16,13 +16,13 @@ def of(name, change):
     bar.sync 0; mov.u32 %t, %tid.x; ld.shared.u64 %o, [where]; mad.wide.u32 %o, %t, 4, %o;
     ld.global.u32 %a, [%o]; {change} bar.sync 0; st.global.u32 [%o], %a; ret; }}
 '''
-def kernel(name, before="", after=""):
+def kernel(name, before="", after="", between=""):
     return f'''.visible .entry {name}(.param .u64 data, .param .u32 first, .param .u32 second) {{
     .reg .b32 %t, %i, %v; .reg .b64 %d, %f, %g; .reg .pred %p; mov.u32 %t, %tid.x; ld.param.u64 %d, [data];
     setp.ne.u32 %p, %t, 0; @!%p st.shared.u64 [where], %d; cvta.shared.u64 %g, where;
     {before}
     ld.param.u32 %i, [first]; mov.u64 %f, table; mad.wide.u32 %f, %i, 8, %f; ld.global.u64 %f, [%f];
-    {{ form: .callprototype () _ (); call %f, (), form; }}
+    {{ form: .callprototype () _ (); call %f, (), form; }} {between}
     ld.param.u32 %i, [second]; mov.u64 %f, table; mad.wide.u32 %f, %i, 8, %f; ld.global.u64 %f, [%f];
     {{ form: .callprototype () _ (); call %f, (), form; }}
     {after} ret; }}
@@ -37,6 +37,7 @@ TEXT = (
     + kernel("plain")
     + kernel("own", "{ .local .u64 mine; cvta.local.u64 %f, mine; @!%p st.u64 [%g], %d; st.u64 [%f], %d; }")
     + kernel("writes", "@!%p st.u32 [%d], %t;") + kernel("counts", "atom.global.add.u32 %v, [%d], 0;")
+    + kernel("between", between="@!%p st.u32 [%d], %t;")
     + kernel("prints", "{ .param .b64 f; .param .b64 a; .param .b32 r; st.param.b64 [f], %d; st.param.b64 [a], %d; "
              "call (r), vprintf, (f, a); ld.param.b32 %v, [r]; }")
 )
@@ -77,6 +78,7 @@ for device in range(2):
         assert launch(name, PURE, TWICE) == [2 * i for i in range(THREADS)], name
         assert launch(name, TWICE, TWICE) == [4 * i for i in range(THREADS)], name
         assert launch(name, PURE, PLUS) == [i + 1000 for i in range(THREADS)], name
+        assert launch(name, TWICE, PLUS) == [2 * i + 1000 for i in range(THREADS)], name
 library, kernel, null = b.ffi.new("CUlibrary *"), b.ffi.new("CUkernel *"), b.ffi.NULL
 assert b.table.load_library(library, b.ffi.from_buffer(TEXT.encode() + bytes(1)), len(TEXT) + 1) == 0
 assert b.table.cuLibraryGetKernel(kernel, library[0], b"plain") == 0
@@ -104,8 +106,8 @@ for i, place in enumerate(places):
 
 
 def test_launches_that_fail(tmp_path: Path) -> None:
-    """A launch cannot begin again once others could see it, by a write, an atomic, output or the first call's
-    results, nor if its pointer names no function of the form. Each case has a device of its own.
+    """A launch cannot begin again once others could see it, by a write, an atomic, output or a call's results, nor if
+    its pointer names no function of the form. Each case has a device of its own.
     """
     out, err = run(
         tmp_path,
@@ -113,7 +115,7 @@ def test_launches_that_fail(tmp_path: Path) -> None:
         + """
 print(launch("writes", TWICE, TWICE))
 for device, (name, first, second) in enumerate(
-    [("counts", TWICE, TWICE), ("prints", TWICE, TWICE), ("plain", TWICE, PLUS), ("plain", OTHER, OTHER)], 1
+    [("counts", TWICE, TWICE), ("prints", TWICE, TWICE), ("between", TWICE, PLUS), ("plain", OTHER, OTHER)], 1
 ):
     start(device)
     print(launch(name, first, second))
@@ -125,7 +127,7 @@ print(launch("plain", NOTHING, NOTHING))
     assert out.split() == ["801"] * 4 + ["719"] * 2
     lines = [line for line in err.splitlines() if "ended with error" in line]
     what = "call through a pointer, of more functions than a kernel can hold"
-    for line, name in zip(lines, ("writes", "counts", "prints", "plain"), strict=False):
+    for line, name in zip(lines, ("writes", "counts", "prints", "between"), strict=False):
         assert f"kernel {name} ended with error 801: {what}" in line
         assert "after it has changed memory" in line
     assert len(lines) == 6
