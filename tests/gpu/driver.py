@@ -45,10 +45,10 @@ class Driver:
             raise Refusal(f"{error}: {lines[0].strip() if lines else ''}") from None
         return module
 
-    def launch(self, module: ctypes.c_void_p, grid: int, block: int, *arguments: int) -> None:
-        """Run the module's kernel k with 64-bit arguments."""
+    def launch(self, module: ctypes.c_void_p, grid: int, block: int, *arguments: int, name: str = "k") -> None:
+        """Run a kernel of the module with 64-bit arguments."""
         function, values = ctypes.c_void_p(), [ctypes.c_uint64(value) for value in arguments]
-        self("cuModuleGetFunction", ctypes.byref(function), module, b"k")
+        self("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         listed = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
         self("cuLaunchKernel", function, grid, 1, 1, block, 1, 1, 0, None, listed, None)
         self("cuCtxSynchronize")

@@ -12,7 +12,7 @@ from vgpusim.codegen import abi, emit_absent, emit_count, emit_watch
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emitter import Emitter
 from vgpusim.codegen.lane_pattern import UNIFORM, VARYING
-from vgpusim.codegen.lane_value import LANES, Value
+from vgpusim.codegen.lane_value import LANES, Form, Value
 from vgpusim.ptx import ir
 
 _MISALIGNED_ADDRESS = 716  # CUDA_ERROR_MISALIGNED_ADDRESS
@@ -62,7 +62,10 @@ def address(
         at, inside = _shared(e, e.read(base, 32), offset), True
         fixed = isinstance(base, ir.Symbol)
     else:
-        at, inside = plus(e, e.read(base, 64), offset), _is_inside(e, base, offset, nbytes)
+        whole = e.read(base, 64)
+        if space == "local" and isinstance(base, ir.Reg) and base.nbits < 64:
+            whole = Value(whole_local(e, whole.form, whole.text), 64, whole.pattern)
+        at, inside = plus(e, whole, offset), _is_inside(e, base, offset, nbytes)
         fixed = inside and isinstance(base, ir.Symbol) and space != "global"
     fixed = fixed and not _is_misplaced(e, base, offset, space, align)
     emit_absent.note_write(e, ins, space, at)
@@ -116,6 +119,14 @@ def _shared(e: Emitter, value: Value, offset: int) -> Value:
     wide = e.resize(form, text, 32, 64)
     # A vector is widened lane by lane: lanes below zero do not follow the pattern.
     return Value(e.v(f"add {form.int(64)} {wide}, {window}"), 64, UNIFORM if value.uniform else VARYING)
+
+
+def whole_local(e: Emitter, form: Form, text: str) -> str:
+    """The real address of local memory whose lower 32 bits are those of `text`, 64 bits: on a device, the local window
+    is so small that programs may keep an address of it in 32 bits."""
+    kind, base = form.int(64), e.splat("%local", "i64") if form.vector else "%local"
+    distance = e.resize(form, e.v(f"sub {kind} {text}, {base}"), 64, 32)
+    return e.v(f"add {kind} {e.resize(form, distance, 32, 64, signed=True)}, {base}")
 
 
 def plus(e: Emitter, value: Value, offset: int) -> Value:

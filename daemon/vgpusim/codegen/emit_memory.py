@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from vgpusim.codegen import abi, emit_watch
 from vgpusim.codegen.abi import WARP
-from vgpusim.codegen.emit_access import address, plus
+from vgpusim.codegen.emit_access import address, plus, whole_local
 from vgpusim.codegen.emit_gather import can_offset, gather, gather_offsets, gather_small, scatter, scatter_offsets
 from vgpusim.codegen.emit_segment import (
     can_store,
@@ -382,7 +382,7 @@ def _unpack(e: Emitter, ins: ir.Instruction, target: ir.Vector, source: ir.Opera
 
 @emits("cvta")
 def convert_address(e: Emitter, ins: ir.Instruction) -> None:
-    """Only shared addresses differ from generic ones."""
+    """Only shared addresses differ from generic ones, and addresses of local memory that were kept in 32 bits."""
     nbits = ir.TYPE_NBITS[ins.type]
     space = space_of(e, ins)
     form, (text,) = e.sources(ins, ins.operands[1:2], nbits)
@@ -390,6 +390,8 @@ def convert_address(e: Emitter, ins: ir.Instruction) -> None:
         window = e.splat("%shared", "i64") if form.vector else "%shared"
         text = e.v(f"{'sub' if ins.has('to') else 'add'} {form.int(64)} {e.resize(form, text, nbits, 64)}, {window}")
         text = e.resize(form, text, 64, nbits)
+    elif space == "local" and nbits == 64 and not ins.has("to"):
+        text = whole_local(e, form, text)
     e.put(ins.operands[0], form, text, nbits)
 
 

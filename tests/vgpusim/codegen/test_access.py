@@ -36,6 +36,19 @@ st.global.u32 [%x2+8], %r1;"""
     assert bad(body, 4) == []
 
 
+@pytest.mark.parametrize("index", ["%r1", "%r4"])  # the same in each warp, or known at run time alone
+def test_addresses_of_local_memory_in_32_bits(index: str) -> None:
+    """The local window is small, so programs may keep its addresses in 32 bits; here the real ones need 64."""
+    body = f"""{{ .local .align 8 .b8 own[256]; .reg .b64 %wide; ld.global.u32 %r4, [%x0];
+    mov.u32 %r3, own; mad.lo.u32 %r3, {index}, 4, %r3; st.local.u32 [%r3], %r1; ld.local.u32 %r5, [%r3];
+    cvt.u64.u32 %wide, %r3; cvta.local.u64 %wide, %wide; ld.u32 %r3, [%wide]; add.u32 %r5, %r5, %r3;
+    mad.wide.u32 %x2, %r1, 4, %x0; st.global.u32 [%x2+64], %r5; }}"""
+    buffer = np.zeros(1 << 9, np.uint32)
+    events = run(HEADER + _KERNEL.format(body=body), "k", 1, 64, [buffer, 0])
+    assert not events.bad_accesses
+    assert buffer[16:80].tolist() == [2 * thread for thread in range(64)]
+
+
 @pytest.mark.parametrize(
     ("access", "nbytes", "word"),
     [("ld.global.u64 %x3, [%x2];", 8, "read"), ("ld.global.v2.u32 {%r4, %r5}, [%x2];", 8, "read"),
