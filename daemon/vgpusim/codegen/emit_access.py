@@ -11,13 +11,14 @@ from __future__ import annotations
 from vgpusim.codegen import abi, emit_absent, emit_count, emit_watch
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emitter import Emitter
-from vgpusim.codegen.lane_pattern import UNIFORM, VARYING
+from vgpusim.codegen.lane_pattern import UNIFORM, VARYING, Pattern
 from vgpusim.codegen.lane_value import LANES, Form, Value
 from vgpusim.ptx import ir
 
 _MISALIGNED_ADDRESS = 716  # CUDA_ERROR_MISALIGNED_ADDRESS
 _WRITING = ("st", "red", "stmatrix")
 _MARGIN_NBYTES = 1 << 20
+_MAX_UNKNOWN = 2  # bits of the lane number
 _OUTSIDE = -(1 << abi.REACH_NBITS) % (1 << 64)  # the bits of an address that identify its range
 
 
@@ -165,6 +166,9 @@ def check(
     if at.pattern.known and all(distance % align == 0 for distance in at.pattern.offsets()):
         text = at.text if inside else e.v(f"xor i64 {at.text}, {1 << abi.REACH_NBITS}")
         wrong = e.v(f"icmp ne i64 {e.v(f'and i64 {text}, {_signed(bits)}')}, 0")
+    elif lanes := _leaders(at.pattern, align):
+        at, text = _of_leaders(e, at, lanes, "0" if inside else str(1 << abi.REACH_NBITS))
+        wrong = e.v(f"icmp ne i64 {e.v(f'and i64 {text}, {_signed(bits)}')}, 0")
     else:
         text = e.vector(at)
         if not inside:
@@ -173,6 +177,35 @@ def check(
         flags = e.v(f"icmp ne {LANES.int(64)} {low}, {LANES.const(0, 64)}")
         wrong = e.v(f"icmp ne i{WARP} {e.v(f'bitcast {LANES.int(1)} {flags} to i{WARP}')}, 0")
     _report_if(e, wrong, ins, at, (inside, align, description(ins, nbytes, kind)), mask)
+
+
+def _leaders(pattern: Pattern, align: int) -> list[int]:
+    """Lanes whose addresses are checked for all lanes, since the others' distances from one of them are known; empty:
+    too many."""
+    unknown = [1 << k for k, step in enumerate(pattern.steps) if step is None]
+    if len(unknown) > _MAX_UNKNOWN or any(step % align for step in pattern.steps if step is not None):
+        return []
+    lanes = [0]
+    for bit in unknown:
+        lanes += [lane + bit for lane in lanes]
+    return lanes
+
+
+def _of_leaders(e: Emitter, at: Value, lanes: list[int], range_of: str) -> tuple[Value, str]:
+    """The addresses of all lanes, made of those of some, for reports; and the bits in which these differ from
+    `range_of`, or-ed."""
+    known = Pattern(tuple(step or 0 for step in at.pattern.steps))
+    texts = [e.v(f"extractelement {LANES.int(64)} {at.text}, i32 {lane}") for lane in lanes]
+    near, differing = f"{LANES.int(64)} poison", []
+    for text, lane in zip(texts, lanes, strict=True):
+        near = f"{LANES.int(64)} {e.v(f'insertelement {near}, i64 {text}, i32 {lane}')}"
+        differing.append(e.v(f"xor i64 {text}, {range_of}"))
+    every = differing[0]
+    for bits in differing[1:]:
+        every = e.v(f"or i64 {every}, {bits}")
+    order = ", ".join(f"i32 {lane & max(lanes)}" for lane in range(WARP))
+    spread = e.v(f"shufflevector {near}, {LANES.int(64)} poison, <{WARP} x i32> <{order}>")
+    return Value(e.v(f"add {LANES.int(64)} {spread}, {e.constants(64, known.offsets())}"), 64, at.pattern), every
 
 
 def _signed(bits: int) -> int:

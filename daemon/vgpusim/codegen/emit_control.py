@@ -10,7 +10,7 @@ live that long: there, registers and masks stay in their places in the frame all
 
 from __future__ import annotations
 
-from vgpusim.codegen import abi, emit_absent, emit_cluster, emit_count, emit_watch, spill
+from vgpusim.codegen import abi, emit_absent, emit_cluster, emit_count, emit_index, emit_watch, spill
 from vgpusim.codegen.cfg import EXIT, YIELD
 from vgpusim.codegen.emit_barrier import arrive, reduction_result, watch
 from vgpusim.codegen.emit_layout import lay_out
@@ -203,9 +203,12 @@ class WarpFunction:
     def _end(self) -> list[str]:
         if not self.spins:
             return ["done:", "  ret i32 0"]
+        # Lanes wait at the header of a loop that yielded, and beyond it. If earlier blocks were entered from here too,
+        # LLVM would keep all their masks.
+        first = min(self.e.analysis.spin_loops & self.divergent)
         return [
             "done:", "  %y = load i1, ptr %yielding", "  br i1 %y, label %again, label %end",
-            "again:", "  store i1 false, ptr %yielding", "  br label %c0", "end:", "  ret i32 0",
+            "again:", "  store i1 false, ptr %yielding", f"  br label %c{first}", "end:", "  ret i32 0",
         ]  # fmt: skip
 
     # ---- one block
@@ -246,13 +249,17 @@ class WarpFunction:
         e.current = mask
         e.bounds.clear()
         e.checked.clear()
+        e.indices.clear()
         e.ready.clear()
         e.announced.clear()
         if e.state.counted:
             emit_count.block(e, block)
         for ins in block.instructions:
             emit_absent.note(e, ins)
+            found = emit_index.derive(e, ins)
             e.emit(ins)
+            if found is not None:
+                e.indices[found[0]] = found[1]
         e.guard = None
         if block.is_barrier:
             self._barrier(index)

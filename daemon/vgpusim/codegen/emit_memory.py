@@ -9,30 +9,27 @@ from vgpusim.codegen import abi, emit_watch
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_access import address, plus, whole_local
 from vgpusim.codegen.emit_gather import can_offset, gather, gather_offsets, gather_small, scatter, scatter_offsets
+from vgpusim.codegen.emit_index import index_of, load_indexed
+from vgpusim.codegen.emit_prefetch import fetch_ahead, fetch_records
 from vgpusim.codegen.emit_segment import (
     can_store,
     has_rows_of_tuples,
-    is_row,
     load_segments,
     load_segments_of_tuples,
     load_tuples,
-    place_of_lane,
+    reordered,
     segments,
+    store_reordered,
     store_segments,
     store_tuples,
 )
 from vgpusim.codegen.emit_whole import load_whole, store_whole
 from vgpusim.codegen.emitter import Emitter, emits
-from vgpusim.codegen.induction import Induction
 from vgpusim.codegen.lane_pattern import LANE_BITS, VARYING, Pattern, linear
-from vgpusim.codegen.lane_value import LANES, SCALAR, Form, Value
+from vgpusim.codegen.lane_value import LANES, SCALAR, Form, Indexed, Value
 from vgpusim.ptx import ir
 
 _SPACES = ("global", "shared", "local", "const", "param", "shared::cta", "shared::cluster")
-_LINE_NBYTES = 64  # of the processor's cache
-_ROWS_AHEAD = 16  # of a warp; measured with tests/bench: data fetched fewer rows ahead comes late
-_TILES_AHEAD = 4
-_RECORDS_AHEAD = 8
 _WIDEST = 128  # bits: no gather has wider elements
 _ORDERED = ("volatile", "relaxed", "acquire", "release", "mmio", "cv", "wt")
 
@@ -57,8 +54,12 @@ def load(e: Emitter, ins: ir.Instruction) -> None:
     nbits = ir.TYPE_NBITS[ins.type]
     nbytes = nbits // 8
     targets = elements(ins.operands[0])
-    place = address(e, ins, ins.operands[1], space_of(e, ins), nbytes * len(targets))
     ordered = ins.has(*_ORDERED)
+    indexed = None if ordered or len(targets) > 1 or not ins.has("global") else _indexed(e, ins.operands[1], nbits)
+    if indexed is not None:
+        e.put(targets[0], LANES, load_indexed(e, ins, *indexed, nbits), nbits, signed=ins.type[0] == "s")
+        return
+    place = address(e, ins, ins.operands[1], space_of(e, ins), nbytes * len(targets))
     if ordered:
         fence_before(e, ins)
     probed = ins.has("global") and len(targets) == 1
@@ -81,10 +82,19 @@ def load(e: Emitter, ins: ir.Instruction) -> None:
     if ordered:
         fence_after(e, ins)
     if ins.has("global") and not (probed and place.pattern == VARYING):
-        _fetch_ahead(e, place, nbytes * len(targets))
-        _fetch_records(e, ins.operands[1], place, nbytes * len(targets))
+        fetch_ahead(e, place, nbytes * len(targets))
+        fetch_records(e, ins.operands[1], place, nbytes * len(targets))
     for target, (form, text) in zip(targets, values, strict=True):
         e.put(target, form, text, nbits, signed=ins.type[0] == "s")
+
+
+def _indexed(e: Emitter, operand: ir.Operand, nbits: int) -> tuple[Indexed, int] | None:
+    """How an address without a pattern was made of lanes' indices, if its elements may be neighbours; its offset."""
+    if not isinstance(operand, ir.Address) or nbits not in (32, 64) or e.state.counted or e.mask() is not None:
+        return None
+    base = operand.base
+    source = index_of(e, base) if isinstance(base, ir.Reg) and e.shape(base).pattern == VARYING else None
+    return (source, operand.offset) if source is not None and source.factor == nbits // 8 else None
 
 
 def _is_tuple(at: Value, nbytes: int, count: int) -> bool:
@@ -108,61 +118,6 @@ def _load_tuples(e: Emitter, place: Value, nbits: int, count: int) -> list[str]:
     e.e(f"br label %{name}.end")
     e.label(f"{name}.end")
     return [e.v(f"phi {kind} [ {a}, %{name}.row ], [ {b}, %{name}.loaded ]") for a, b in zip(rows, each, strict=True)]
-
-
-def _fetch_ahead(e: Emitter, at: Value, nbytes: int, write: bool = False) -> None:
-    """Prefetch the rows that later warps probably load: a grid's warps go through memory in steps too wide for the
-    processor's prefetcher, and one warp's work ends before the next one's begins. In a loop these are the next row and
-    the one of the next iteration, else a row of a CTA that this thread runs soon.
-
-    Args:
-        at: Addresses of a load of global memory.
-        nbytes: Of a lane's load.
-    """
-    width = e.block[0]
-    if e.warp_count == 1:
-        return
-    if e.block[1] * e.block[2] == 1:
-        if at.pattern.stride == nbytes:
-            row = WARP * nbytes
-            _fetch(e, at.text, row * (1 if e.in_loop else _ROWS_AHEAD), row, write)
-            if e.in_loop:
-                _fetch_next(e, at, row, write)
-    elif not e.in_loop and width in (8, 16, 32) and is_row(at.pattern, width.bit_length() - 1, nbytes):
-        for lane in range(0, WARP, width):
-            _fetch(e, place_of_lane(e, at, lane), width * nbytes * _TILES_AHEAD, width * nbytes, write)
-
-
-def _fetch_next(e: Emitter, at: Value, row: int, write: bool) -> None:
-    """Prefetch the row that the next iteration of a loop needs, where a register says how far away it is."""
-    operands = e.instruction.operands if e.instruction else ()
-    place = next((operand for operand in operands if isinstance(operand, ir.Address)), None)
-    if place is None or not isinstance(place.base, ir.Reg):
-        return
-    if e.induction is None:
-        e.induction = Induction(e.graph)
-    found = e.induction.step(place.base, e.position)
-    if found is None or not e.shape(found[0]).uniform:
-        return
-    step, factor = found
-    nbytes = e.v(f"mul i64 {e.resize(SCALAR, e.read(step, step.nbits).text, step.nbits, 64, signed=True)}, {factor}")
-    _fetch(e, e.v(f"add i64 {at.text}, {nbytes}"), 0, row, write)
-
-
-def _fetch_records(e: Emitter, operand: ir.Operand, at: Value, nbytes: int) -> None:
-    """As _fetch_ahead, for lanes that load parts of records, which follow each other: once for all of their parts."""
-    stride = at.pattern.stride
-    if stride is None or not nbytes < stride <= _LINE_NBYTES or e.in_loop or e.block[1] * e.block[2] > 1:
-        return
-    if isinstance(operand, ir.Address) and isinstance(operand.base, ir.Reg) and operand.base not in e.fetched:
-        e.fetched.add(operand.base)
-        _fetch(e, at.text, WARP * stride * _RECORDS_AHEAD, WARP * stride, False)
-
-
-def _fetch(e: Emitter, base: str, offset: int, nbytes: int, write: bool) -> None:
-    for line in range(offset, offset + nbytes, _LINE_NBYTES):
-        place = pointer(e, e.v(f"add i64 {base}, {line}"))
-        e.e(e.call("void", "llvm.prefetch.p0", ("ptr", place), ("i32", str(int(write))), ("i32", "3"), ("i32", "1")))
 
 
 def _parameter(e: Emitter, ins: ir.Instruction, offset: int) -> str | None:
@@ -244,7 +199,7 @@ def _load_probed(e: Emitter, where: str, nbits: int, mask: str | None) -> str:
     name = e.unique("probe")
     e.e(f"br i1 {fits}, label %{name}.row, label %{name}.each")
     e.label(f"{name}.row")
-    _fetch_ahead(e, at, nbytes)
+    fetch_ahead(e, at, nbytes)
     rows = load_segments(e, at, nbits, mask)
     e.e(f"br label %{name}.end")
     e.label(f"{name}.each")
@@ -275,7 +230,7 @@ def store(e: Emitter, ins: ir.Instruction) -> None:
     value = values[0] if len(values) == 1 else None
     place = address(e, ins, ins.operands[0], space_of(e, ins), nbytes * len(sources), value=value)
     if ins.has("global") and not e.in_loop:
-        _fetch_ahead(e, place, nbytes * len(sources), write=True)
+        fetch_ahead(e, place, nbytes * len(sources), write=True)
     ordered = ins.has(*_ORDERED)
     if ordered:
         fence_before(e, ins)
@@ -327,6 +282,9 @@ def store_lanes(e: Emitter, at: Value, text: str, nbits: int, row: bool = True) 
     mask = e.mask()
     if row and can_store(at.pattern, nbits // 8, mask is not None):
         store_segments(e, at, text, nbits, mask)
+        return
+    if mask is None and (order := reordered(at.pattern, nbits // 8)):
+        store_reordered(e, at, text, nbits, order)
         return
     if can_offset(at, nbits):
         scatter_offsets(e, at, text, nbits, mask)

@@ -117,6 +117,29 @@ def can_store(pattern: Pattern, nbytes: int, masked: bool) -> bool:
     return segments(pattern, nbytes) is not None and (rows or not masked)
 
 
+def reordered(pattern: Pattern, nbytes: int) -> tuple[list[int], Pattern] | None:
+    """For lanes whose elements are rows only in another order of lanes, as where neighbours in memory are 16 lanes
+    apart: that order, and the pattern in it. None: not so, or lanes' elements are not all different ones."""
+    if not pattern.known or segments(pattern, nbytes) is not None or len(set(pattern.offsets())) < WARP:
+        return None
+    bits: list[int] = []
+    while (nbytes << len(bits)) in pattern.steps:
+        bits.append(pattern.steps.index(nbytes << len(bits)))
+    if not bits:
+        return None
+    bits += [k for k in range(LANE_BITS) if k not in bits]
+    lanes = [sum(1 << bit for k, bit in enumerate(bits) if place >> k & 1) for place in range(WARP)]
+    return lanes, Pattern(tuple(pattern.steps[bit] for bit in bits))
+
+
+def store_reordered(e: Emitter, at: Value, text: str, nbits: int, order: tuple[list[int], Pattern]) -> None:
+    """Store the elements of all lanes."""
+    lanes, pattern = order
+    listed, kind = ", ".join(f"i32 {lane}" for lane in lanes), f"<{WARP} x i{nbits}>"
+    text = e.v(f"shufflevector {kind} {text}, {kind} poison, <{WARP} x i32> <{listed}>")
+    _store(e, Value(at.text, 64, pattern), text, nbits, None, 0, LANE_BITS)
+
+
 def store_segments(e: Emitter, at: Value, text: str, nbits: int, mask: str | None) -> None:
     """Store the elements of all acting lanes."""
     _store(e, at, text, nbits, mask, 0, LANE_BITS)

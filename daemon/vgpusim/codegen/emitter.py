@@ -13,7 +13,7 @@ from vgpusim.codegen import nan_payload
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.induction import Induction
 from vgpusim.codegen.lane_pattern import UNIFORM, linear
-from vgpusim.codegen.lane_value import FP_NAMES, LANES, SCALAR, Bound, Form, Value
+from vgpusim.codegen.lane_value import FP_NAMES, LANES, SCALAR, Bound, Form, Indexed, Value
 from vgpusim.codegen.passes import State
 from vgpusim.codegen.uniformity import Shape, local_stride, special_shape
 from vgpusim.ptx import form as ptx_form
@@ -71,6 +71,7 @@ class Emitter:
         self.bounds: dict[ir.Reg, Bound] = {}  # the last values of predicates in the current block
         # Offsets from a register that this block has checked for all lanes: (alignment, offset % alignment, in reach).
         self.checked: dict[ir.Reg, tuple[int, int, bool]] = {}
+        self.indices: dict[ir.Reg, Indexed] = {}  # what this block has made of lanes' indices (emit_index.py)
         self.induction: Induction | None = None  # made when it is first needed
         self.fetched: set[ir.Reg] = set()  # addresses of records that have been prefetched
         self.ready: dict[tuple[object, ...], str] = {}  # matrix fragments that this block has prepared (emit_mma.py)
@@ -283,6 +284,7 @@ class Emitter:
         text = self.resize(form, text, nbits, target.nbits, signed)
         self.bounds.pop(target, None)
         self.checked.pop(target, None)
+        self.indices.pop(target, None)
         for key in [key for key in self.ready if target in key] if self.ready else ():
             del self.ready[key]
         kind = self.register_type(target)

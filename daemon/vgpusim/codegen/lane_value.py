@@ -41,6 +41,15 @@ class Bound:
     holds: bool  # true: the predicate is "index below limit"; false: its opposite
 
 
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """A 64-bit register that holds index * factor + base, of a signed index of 32 bits in each lane."""
+
+    index: str  # <32 x i32>
+    factor: int
+    base: str  # i64, of all lanes
+
+
 class Form:
     """Whether an operation is done once (n = 1) or on all lanes (n = 32); spells types and constants."""
 
