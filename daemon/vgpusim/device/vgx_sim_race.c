@@ -87,6 +87,7 @@ void vgx_sim_races_begin(struct vgx_sim_races *r, const struct vgx_sim_launch *l
     r->warps[w].of[w] = 1;
     r->current[w].epoch = 0;
     r->known_objects[w] = 0;
+    r->use_counts[w] = 0;
   }
   if (r->uses_barriers) {
     memset(r->round, 0, sizeof r->round);
@@ -97,12 +98,25 @@ void vgx_sim_races_begin(struct vgx_sim_races *r, const struct vgx_sim_launch *l
   r->alone = alone;
 }
 
+/* Set the times of the objects in the warp's last uses. */
+static void set_object_times(struct vgx_sim_races *r, uint32_t warp) {
+  uint64_t done = 0;
+  while (r->use_counts[warp]) {
+    uint32_t last = --r->use_counts[warp];
+    for (uint64_t left = r->uses[warp][last].objects & ~done; left; left &= left - 1)
+      r->object_times[__builtin_ctzll(left)] = r->uses[warp][last].time;
+    done |= r->uses[warp][last].objects;
+  }
+}
+
 /* Release and acquire the objects: threads that use one are ordered after those that have used it before. */
 static void meet(struct vgx_sim_races *r, uint32_t warp, uint64_t objects) {
   struct vgx_sim_clock *mine = &r->warps[warp];
   uint64_t foreign = objects & ~r->known_objects[warp];
   bool learned = false;
   vgx_sim_race_leave_trace(r);
+  for (uint32_t other = 0; foreign & r->used_objects && other < r->warp_count; other++)
+    set_object_times(r, other);
   for (uint64_t left = foreign & r->used_objects; left; left &= left - 1) {
     uint32_t object = (uint32_t)__builtin_ctzll(left);
     r->objects[object].of[r->object_users[object]] = r->object_times[object];
@@ -119,8 +133,10 @@ static void meet(struct vgx_sim_races *r, uint32_t warp, uint64_t objects) {
     r->known_objects[warp] = learned ? objects : r->known_objects[warp] | objects;
     r->used_objects |= objects;
   }
-  for (uint64_t left = objects; left; left &= left - 1)
-    r->object_times[__builtin_ctzll(left)] = mine->of[warp];
+  if (r->use_counts[warp] == VGX_SIM_RACE_USES)
+    set_object_times(r, warp);
+  r->uses[warp][r->use_counts[warp]].objects = objects;
+  r->uses[warp][r->use_counts[warp]++].time = mine->of[warp];
   advance(r, warp);
 }
 
@@ -171,19 +187,20 @@ static void resume(struct vgx_sim_races *r, uint32_t warp, uint32_t barrier) {
   r->gathered[barrier][half].opened = true;
 }
 
-void vgx_sim_races_sync(struct vgx_sim_races *r, uint32_t warp, const struct vgx_sim_sync_point *point) {
-  if (warp >= r->warp_count || point->number >= VGX_SIM_RACE_BARRIERS)
+void vgx_sim_races_sync(struct vgx_sim_races *r, uint32_t warp, const struct vgx_sim_sync_point *point,
+                        uint32_t barrier) {
+  if (warp >= r->warp_count || barrier >= VGX_SIM_RACE_BARRIERS)
     return;
   switch (point->sync) {
   case VGX_SIM_SYNC_WAIT:
   case VGX_SIM_SYNC_ARRIVE:
-    arrive(r, warp, point->number, point->sync == VGX_SIM_SYNC_WAIT && point->expected == 0);
-    if (point->number == VGX_SIM_CLUSTER_BARRIER)
+    arrive(r, warp, barrier, point->sync == VGX_SIM_SYNC_WAIT && point->expected == 0);
+    if (barrier == VGX_SIM_CLUSTER_BARRIER)
       vgx_sim_race_fence(r);
     break;
   case VGX_SIM_SYNC_RESUME:
-    resume(r, warp, point->number);
-    if (point->number == VGX_SIM_CLUSTER_BARRIER)
+    resume(r, warp, barrier);
+    if (barrier == VGX_SIM_CLUSTER_BARRIER)
       vgx_sim_race_acquire(r);
     break;
   case VGX_SIM_SYNC_FENCE:
@@ -246,7 +263,9 @@ static void note_rows(struct vgx_sim_race_access *a, uint64_t base) {
 
 static uint64_t objects_of(const struct vgx_sim_warp_access *w) {
   uint64_t objects = 0;
-  for (uint32_t left = w->mask; left; left &= left - 1)
+  for (uint32_t lane = 0; w->mask == UINT32_MAX && lane < 32; lane++)
+    objects |= 1ull << w->addresses[lane] / 4 % VGX_SIM_RACE_OBJECTS;
+  for (uint32_t left = w->mask == UINT32_MAX ? 0 : w->mask; left; left &= left - 1)
     objects |= 1ull << w->addresses[__builtin_ctz(left)] / 4 % VGX_SIM_RACE_OBJECTS;
   return objects;
 }
@@ -261,16 +280,25 @@ static bool in_shared(struct vgx_sim_races *r, struct vgx_sim_race_access *a, co
   return true;
 }
 
-static void in_global(struct vgx_sim_races *r, struct vgx_sim_race_access *a, const struct vgx_sim_warp_access *w,
-                      uint32_t number) {
-  a->epoch = current_epoch(r, a->warp);
+/* Of lane 0, for all bytes; begins an epoch if one is due. */
+static inline void set_note(struct vgx_sim_race_access *a, uint32_t number) {
+  a->epoch = current_epoch(a->races, a->warp);
   a->note = (vgx_sim_note)a->epoch << VGX_SIM_NOTE_EPOCH | (vgx_sim_note)number << VGX_SIM_NOTE_SITE |
             (vgx_sim_note)a->warp << VGX_SIM_NOTE_WARP | VGX_SIM_ALL_BYTES |
             (a->site->kind >= VGX_SIM_ATOMIC ? VGX_SIM_NOTE_ORDERED : 0);
-  if (w->addresses)
-    note_lanes(a, w);
-  else
-    note_rows(a, w->base);
+}
+
+void vgx_sim_races_rows(struct vgx_sim_watch *watch, struct vgx_sim_races *r, const struct vgx_sim_thread *thread,
+                        const struct vgx_sim_site *site, uint64_t base, const uint8_t *values) {
+  struct vgx_sim_race_access a = {.watch = watch, .races = r, .thread = thread, .site = site, .values = values};
+  uint32_t number = vgx_sim_race_site_number(site);
+  a.warp = thread->warp;
+  if (a.warp >= r->warp_count || !number)
+    return;
+  a.stores = site->kind == VGX_SIM_WRITE;
+  a.kind = a.stores ? VGX_SIM_RACE_STORE : VGX_SIM_RACE_LOAD;
+  set_note(&a, number);
+  note_rows(&a, base);
 }
 
 bool vgx_sim_races_access(struct vgx_sim_watch *watch, struct vgx_sim_races *r, const struct vgx_sim_thread *thread,
@@ -297,8 +325,13 @@ bool vgx_sim_races_access(struct vgx_sim_watch *watch, struct vgx_sim_races *r, 
     vgx_sim_race_acquire(r);
   if (space == VGX_SIM_IN_SHARED)
     done = in_shared(r, &a, w);
-  else if (number && space != VGX_SIM_IN_LOCAL && space != VGX_SIM_IN_PARAM)
-    in_global(r, &a, w, number);
+  else if (number && space != VGX_SIM_IN_LOCAL && space != VGX_SIM_IN_PARAM) {
+    set_note(&a, number);
+    if (w->addresses)
+      note_lanes(&a, w);
+    else
+      note_rows(&a, w->base);
+  }
   if (between && a.stores)
     vgx_sim_race_fence(r);
   return done;

@@ -22,6 +22,11 @@ void vgx_sim_races_begin(struct vgx_sim_races *races, const struct vgx_sim_launc
 /* False: memory is short. */
 bool vgx_sim_races_access(struct vgx_sim_watch *watch, struct vgx_sim_races *races, const struct vgx_sim_thread *thread,
                           const struct vgx_sim_site *site, const struct vgx_sim_warp_access *access);
-void vgx_sim_races_sync(struct vgx_sim_races *races, uint32_t warp, const struct vgx_sim_sync_point *point);
+/* A plain load or store of all lanes, in the site's rows from `base` on, outside of shared memory. */
+void vgx_sim_races_rows(struct vgx_sim_watch *watch, struct vgx_sim_races *races, const struct vgx_sim_thread *thread,
+                        const struct vgx_sim_site *site, uint64_t base, const uint8_t *values);
+/* `barrier`: the number, also where a warp resumes. */
+void vgx_sim_races_sync(struct vgx_sim_races *races, uint32_t warp, const struct vgx_sim_sync_point *point,
+                        uint32_t barrier);
 
 #endif

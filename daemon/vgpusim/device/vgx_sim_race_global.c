@@ -2,6 +2,7 @@
  * accesses a row touches few bytes here: each of the following has one note for the last store, one for the last load,
  * and one for the last load by another warp than that.
  * - A segment, 64 bytes, while each access is of all of it.
+ * - Its halves, while each access is of one of them, and those of one are of one kind (one note each).
  * - Else its lines, of 32 bytes each. A line's notes also say which words they are about.
  * - Where one note does not do, a line's words: it gets a block.
  * A new launch starts with none: nothing of an earlier one is a race.
@@ -25,9 +26,12 @@
 
 enum kind { STORE, LOAD, OTHER_LOAD, KINDS };
 
+enum form { WHOLE, HALVES, DIVIDED };
+
 struct segment {
-  vgx_sim_note notes[KINDS]; /* of a divided segment: its last epoch's */
-  uint64_t divided;
+  vgx_sim_note notes[KINDS]; /* HALVES: of each half; DIVIDED: the first is its last epoch's */
+  uint32_t form;
+  uint32_t stored; /* HALVES, bits: those whose note is a store's */
 };
 _Static_assert(sizeof(struct segment) == 32, "two of them in a cache line");
 
@@ -96,6 +100,8 @@ static bool is_past(const struct vgx_sim_race_access *a, vgx_sim_note n) {
 
 /* The note of one word, from the note of the line to which the word belongs. */
 static vgx_sim_note of_word(vgx_sim_note n, uint32_t word) {
+  if (!n)
+    return 0;
   uint32_t nbytes = vgx_sim_race_site_nbytes(n), shift = 31 - (uint32_t)__builtin_clz(nbytes ? nbytes : 4);
   return vgx_sim_with_lane(n, vgx_sim_lane_of(n) + (4 * word >> shift));
 }
@@ -270,12 +276,33 @@ static void divide_segment(struct segment *segment, uint64_t address) {
   struct line *parts = &lines[(address - VGX_SIM_REACH_BEGIN) / LINE_NBYTES];
   for (uint32_t i = 0; i < LINES; i++) {
     forget(&parts[i]); /* an earlier launch's notes */
-    for (uint32_t kind = 0; kind < KINDS; kind++)
-      if (segment->notes[kind]) {
-        parts[i].notes[kind] = of_word(segment->notes[kind], i * WORDS);
-        parts[i].words[kind] = ALL_WORDS;
-      }
+    for (uint32_t kind = 0; kind < KINDS; kind++) {
+      bool halves = segment->form == HALVES, own = kind == (segment->stored >> i & 1 ? STORE : LOAD);
+      vgx_sim_note note = !halves ? of_word(segment->notes[kind], i * WORDS) : own ? segment->notes[i] : 0;
+      parts[i].notes[kind] = note;
+      parts[i].words[kind] = note ? ALL_WORDS : 0;
+    }
   }
+}
+
+/* Note an access of a half. False: the segment has to be divided. */
+static bool note_half(const struct vgx_sim_race_access *a, struct segment *segment, uint32_t half, vgx_sim_note note) {
+  vgx_sim_note before = segment->notes[half];
+  if (!is_past(a, before) && ((segment->stored >> half & 1) != a->stores ||
+                              !(a->stores ? is_harmless(a, before) : vgx_sim_race_is_same_warp(a, before))))
+    return false;
+  segment->notes[half] = note;
+  segment->stored = (segment->stored & ~(1u << half)) | (uint32_t)a->stores << half;
+  return true;
+}
+
+/* Prefetch the notes that the site's next access needs, if it is as far away as this one was from the last. */
+static void fetch_ahead(const struct vgx_sim_race_access *a, uint64_t address, uint32_t lane) {
+  static uint64_t last[64]; /* addresses, by site and lane */
+  uint64_t *before = &last[((uint64_t)a->note >> VGX_SIM_NOTE_SITE ^ lane) % 64], next = 2 * address - *before;
+  *before = address;
+  if (next >= VGX_SIM_REACH_BEGIN && next < VGX_SIM_SLOTS_BEGIN)
+    __builtin_prefetch(&segments[(next - VGX_SIM_REACH_BEGIN) / SEGMENT_NBYTES], 1);
 }
 
 void vgx_sim_race_in_global(struct vgx_sim_race_access *a, uint64_t address, uint64_t nbytes, uint32_t lane,
@@ -290,21 +317,27 @@ void vgx_sim_race_in_global(struct vgx_sim_race_access *a, uint64_t address, uin
     told = true;
     return;
   }
+  fetch_ahead(a, address, lane);
   vgx_sim_note first = (vgx_sim_note)a->races->first_of_launch << VGX_SIM_NOTE_EPOCH;
   for (uint64_t at = address, next; at < end; lane += (uint32_t)((next - at) >> log2_nbytes), at = next) {
     uint64_t from = at & ~(uint64_t)(SEGMENT_NBYTES - 1);
     struct segment *segment = &segments[(from - VGX_SIM_REACH_BEGIN) / SEGMENT_NBYTES];
     next = from + SEGMENT_NBYTES < end ? from + SEGMENT_NBYTES : end;
     bool fresh = segment->notes[STORE] < first && segment->notes[LOAD] < first;
-    bool whole = next - at == SEGMENT_NBYTES && a->site->nbytes;
     if (fresh)
       *segment = (struct segment){0};
-    if (whole && !segment->divided && note_whole(a, segment->notes, vgx_sim_with_lane(a->note, lane)))
+    if (next - at == SEGMENT_NBYTES && a->site->nbytes && segment->form == WHOLE &&
+        note_whole(a, segment->notes, vgx_sim_with_lane(a->note, lane)))
       continue;
-    if (!segment->divided && !fresh)
+    if (next - at == LINE_NBYTES && at % LINE_NBYTES == 0 && a->site->nbytes && (fresh || segment->form == HALVES)) {
+      segment->form = HALVES;
+      if (note_half(a, segment, at % SEGMENT_NBYTES != 0, vgx_sim_with_lane(a->note, lane)))
+        continue;
+    }
+    if (segment->form != DIVIDED && !fresh)
       divide_segment(segment, from);
     segment->notes[STORE] = a->note; /* as long as this is the launch's, the segment stays divided */
-    segment->divided = 1;
+    segment->form = DIVIDED;
     note_in_lines(a, at, next, lane, log2_nbytes);
   }
 }

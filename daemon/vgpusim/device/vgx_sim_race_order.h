@@ -19,6 +19,7 @@ typedef int64_t vgx_sim_note;
 
 #define VGX_SIM_RACE_BARRIERS 17u
 #define VGX_SIM_RACE_OBJECTS 64u
+#define VGX_SIM_RACE_USES 16u
 
 struct vgx_sim_clock {
   uint32_t of[VGX_SIM_WARPS_MAX];
@@ -38,6 +39,7 @@ struct vgx_sim_race_shared {
   uint32_t low, high;                  /* indices of bitmaps in use */
   uint32_t active[VGX_SIM_RACE_KINDS]; /* warps with bits of a kind */
   uint32_t users;                      /* warps with a log */
+  uint32_t unset;                      /* warps with lists whose bits are not set */
 };
 
 /* A CTA that runs. */
@@ -57,7 +59,12 @@ struct vgx_sim_races {
     bool whole, opened;    /* for all of the CTA, and all wait; one has resumed */
   } gathered[VGX_SIM_RACE_BARRIERS][2];
   struct vgx_sim_clock objects[VGX_SIM_RACE_OBJECTS]; /* but for the time of the warp that has used it last: */
-  uint32_t object_times[VGX_SIM_RACE_OBJECTS];
+  uint32_t object_times[VGX_SIM_RACE_OBJECTS]; /* but for: */
+  struct {
+    uint64_t objects;
+    uint32_t time;
+  } uses[VGX_SIM_WARPS_MAX][VGX_SIM_RACE_USES]; /* by warp: the last uses of objects that it has used last */
+  uint32_t use_counts[VGX_SIM_WARPS_MAX];
   uint8_t object_users[VGX_SIM_RACE_OBJECTS];
   uint64_t known_objects[VGX_SIM_WARPS_MAX]; /* by warp: that tell it nothing new, and lack only its own time */
   uint64_t used_objects;

@@ -25,10 +25,17 @@ struct entry {
   uint32_t offsets; /* else the number of its list, from 1 on */
 };
 
+/* Offsets of lanes. Bits of words that lanes access without a pattern are set when they are first looked at. */
+struct list {
+  uint32_t offsets[32];
+  uint32_t mask, kind; /* kind KINDS: the bits are set */
+};
+
 struct vgx_sim_race_log {
   uint32_t count, list_count, first_clock; /* entries and lists since the log was cleared; the clock of the first */
+  uint32_t unset;                          /* the number of the first list whose bits may not be set */
   struct entry entries[LOG_ENTRIES];
-  uint32_t lists[LOG_OFFSETS][32];
+  struct list lists[LOG_OFFSETS];
 };
 
 static void *reserve(uint64_t nbytes) {
@@ -87,6 +94,7 @@ void vgx_sim_race_clear_shared(struct vgx_sim_races *r, uint32_t warps) {
     if (s->users >> __builtin_ctz(left) & 1)
       log->count = log->list_count = 0;
   }
+  s->unset &= ~warps;
   for (uint32_t kind = 0; kind < KINDS; kind++)
     s->active[kind] &= ~warps;
   s->users &= ~warps;
@@ -96,9 +104,38 @@ void vgx_sim_race_clear_shared(struct vgx_sim_races *r, uint32_t warps) {
   }
 }
 
+static void set_words(struct vgx_sim_races *r, uint32_t warp, const struct list *list) {
+  uint32_t low = r->shared.low, high = r->shared.high;
+  uint64_t *mine = bits_of(r, 0, warp) + list->kind, step = (uint64_t)r->warp_count * KINDS;
+  for (uint32_t left = list->mask; left; left &= left - 1) {
+    uint32_t word = list->offsets[__builtin_ctz(left)] / 4, index = word / 64;
+    mine[index * step] |= 1ull << word % 64;
+    low = low < index ? low : index;
+    high = high > index ? high : index + 1;
+  }
+  r->shared.low = low;
+  r->shared.high = high;
+}
+
+/* Set the bits that these warps' lists lack. */
+static void set_lists(struct vgx_sim_races *r, uint32_t warps) {
+  for (uint32_t left = warps & r->shared.unset; left; left &= left - 1) {
+    uint32_t warp = (uint32_t)__builtin_ctz(left);
+    struct vgx_sim_race_log *log = &r->shared.logs[warp];
+    for (uint32_t number = log->unset; number <= log->list_count; number++) {
+      struct list *list = &log->lists[(number - 1) % LOG_OFFSETS];
+      if (list->kind < KINDS)
+        set_words(r, warp, list);
+      list->kind = KINDS;
+    }
+  }
+  r->shared.unset &= ~warps;
+}
+
 /* From words to bytes as granules. */
 static void refine(struct vgx_sim_races *r) {
   struct vgx_sim_race_shared *s = &r->shared;
+  set_lists(r, UINT32_MAX);
   for (uint64_t index = s->high; s->low < s->high && index-- > s->low;)
     for (uint32_t slot = 0; slot < r->warp_count * KINDS; slot++) {
       uint64_t words = bits_of(r, index, 0)[slot], bytes[4] = {0};
@@ -126,7 +163,7 @@ static bool find_lane(const struct vgx_sim_race_log *log, const struct entry *e,
       return true;
     }
   }
-  const uint32_t *offsets = e->offsets ? log->lists[(e->offsets - 1) % LOG_OFFSETS] : NULL;
+  const uint32_t *offsets = e->offsets ? log->lists[(e->offsets - 1) % LOG_OFFSETS].offsets : NULL;
   for (uint32_t left = offsets ? e->mask : 0; left; left &= left - 1) {
     *lane = (uint32_t)__builtin_ctz(left);
     if (at - offsets[*lane] < (site->nbytes ? site->nbytes : 16))
@@ -171,12 +208,15 @@ static const uint8_t rivals[KINDS] = {
     [VGX_SIM_RACE_ACQUIRE] = 1 << VGX_SIM_RACE_STORE,
 };
 
-/* Other warps of whose accesses the warp has not heard, and that it could race with. */
-static uint32_t rivals_of(const struct vgx_sim_races *r, uint32_t warp, uint32_t kind) {
+/* Other warps of whose accesses the warp has not heard, and that it could race with. Their bits are set. */
+static uint32_t rivals_of(struct vgx_sim_races *r, uint32_t warp, uint32_t kind) {
   uint32_t found = 0;
   for (uint32_t k = 0; k < KINDS; k++)
     found |= rivals[kind] >> k & 1 ? r->shared.active[k] : 0;
-  return found & ~(1u << warp);
+  found &= ~(1u << warp);
+  if (found & r->shared.unset)
+    set_lists(r, found);
+  return found;
 }
 
 static void meet(struct vgx_sim_race_access *a, const struct entry *here, uint64_t index, uint64_t bits,
@@ -217,21 +257,6 @@ static void span(struct vgx_sim_race_access *a, const struct entry *here, uint32
     }
     bits_of(r, index, a->warp)[a->kind] |= bits;
   }
-}
-
-/* Words of lanes that nobody else has accessed in a way that matters. */
-static void set_words(const struct vgx_sim_race_access *a, const uint32_t *offsets, uint32_t mask) {
-  struct vgx_sim_races *r = a->races;
-  uint32_t low = r->shared.low, high = r->shared.high;
-  uint64_t *mine = bits_of(r, 0, a->warp) + a->kind, step = (uint64_t)r->warp_count * KINDS;
-  for (uint32_t left = mask; left; left &= left - 1) {
-    uint32_t word = offsets[__builtin_ctz(left)] / 4, index = word / 64;
-    mine[index * step] |= 1ull << word % 64;
-    low = low < index ? low : index;
-    high = high > index ? high : index + 1;
-  }
-  r->shared.low = low;
-  r->shared.high = high;
 }
 
 static struct entry *append(struct vgx_sim_race_access *a, uint32_t mask, uint32_t clock) {
@@ -287,24 +312,30 @@ void vgx_sim_race_rows_in_shared(struct vgx_sim_race_access *a, uint32_t base) {
 }
 
 void vgx_sim_race_lanes_in_shared(struct vgx_sim_race_access *a, const struct vgx_sim_warp_access *w) {
-  vgx_sim_race_leave_trace(a->races);
-  struct vgx_sim_race_log *log = &a->races->shared.logs[a->warp];
-  uint32_t others = rivals_of(a->races, a->warp, a->kind), *offsets = log->lists[log->list_count % LOG_OFFSETS];
-  struct entry *here = append(a, w->mask, a->races->warps[a->warp].of[a->warp]);
+  struct vgx_sim_races *r = a->races;
+  vgx_sim_race_leave_trace(r);
+  struct vgx_sim_race_log *log = &r->shared.logs[a->warp];
+  uint32_t others = rivals_of(r, a->warp, a->kind), bit = 1u << a->warp;
+  if (r->shared.unset & bit && log->list_count - log->unset >= LOG_OFFSETS - 1)
+    set_lists(r, bit);
+  struct list *list = &log->lists[log->list_count % LOG_OFFSETS];
+  struct entry *here = append(a, w->mask, r->warps[a->warp].of[a->warp]);
   here->offsets = ++log->list_count;
-  for (uint32_t left = w->mask; left; left &= left - 1) {
-    uint32_t lane = (uint32_t)__builtin_ctz(left);
-    offsets[lane] = (uint32_t)(w->addresses[lane] - (uint64_t)a->thread->shared);
-  }
-  if (!others && !w->sizes && a->site->nbytes == 4 && a->races->shared.granule == 2) {
-    set_words(a, offsets, w->mask);
+  list->mask = w->mask;
+  list->kind = KINDS;
+  for (uint32_t lane = 0; lane < 32; lane++) /* of lanes that do not act: anything */
+    list->offsets[lane] = (uint32_t)(w->addresses[lane] - (uint64_t)a->thread->shared);
+  if (!others && !w->sizes && a->site->nbytes == 4 && r->shared.granule == 2) {
+    list->kind = a->kind;
+    log->unset = r->shared.unset & bit ? log->unset : here->offsets;
+    r->shared.unset |= bit;
     return;
   }
   for (uint32_t left = w->mask; left; left &= left - 1) {
     uint32_t lane = (uint32_t)__builtin_ctz(left), nbytes = w->sizes ? w->sizes[lane] : a->site->nbytes;
-    if (a->races->shared.granule && (offsets[lane] | nbytes) & 3)
-      refine(a->races);
+    if (r->shared.granule && (list->offsets[lane] | nbytes) & 3)
+      refine(r);
     if (nbytes)
-      span(a, here, others, offsets[lane], nbytes);
+      span(a, here, others, list->offsets[lane], nbytes);
   }
 }

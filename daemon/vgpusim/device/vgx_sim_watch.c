@@ -47,7 +47,7 @@ static bool pass_lease(uint64_t from, uint64_t to) {
   return __atomic_compare_exchange_n(&lease, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
-static void take_lease(struct vgx_sim_watch *watch) {
+__attribute__((noinline)) static void take_lease(struct vgx_sim_watch *watch) {
   uint64_t number = __atomic_add_fetch(&last_number, 1, __ATOMIC_RELAXED);
   bool wanted = __atomic_load_n(&want_count, __ATOMIC_RELAXED) != 0;
   if (!mine || wanted || !pass_lease(mine, number)) {
@@ -62,7 +62,7 @@ static void take_lease(struct vgx_sim_watch *watch) {
   mine = watch->lease = number;
 }
 
-static void lock_state(struct vgx_sim_watch *watch) {
+static inline void lock_state(struct vgx_sim_watch *watch) {
   if (!is_alone(watch))
     pthread_mutex_lock(&lock);
   else if (!watch->lease || __atomic_load_n(&lease, __ATOMIC_RELAXED) != watch->lease ||
@@ -456,7 +456,10 @@ static bool watch_row(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread
     let_know(watch, thread, site, least);
   lock_state(watch);
   struct vgx_sim_cta_watch *cta = cta_of(watch, thread);
-  if (cta && cta->races)
+  bool plain = site->kind <= VGX_SIM_WRITE && base >= VGX_SIM_REACH_BEGIN && base < VGX_SIM_SLOTS_BEGIN;
+  if (cta && cta->races && plain)
+    vgx_sim_races_rows(watch, cta->races, thread, site, base, values);
+  else if (cta && cta->races)
     vgx_sim_races_access(
         watch, cta->races, thread, site,
         &(struct vgx_sim_warp_access){
@@ -511,12 +514,12 @@ static void watch_sync(struct vgx_sim_watch *watch, const struct vgx_sim_thread 
   if (fault)
     report_barrier(watch, thread, fault, point);
   if (cta && cta->races) {
-    struct vgx_sim_sync_point named = *point;
+    uint32_t number = point->number;
     if (point->sync == VGX_SIM_SYNC_WAIT)
-      cta->waits_at[thread->warp % 32] = point->number;
+      cta->waits_at[thread->warp % 32] = number;
     if (point->sync == VGX_SIM_SYNC_RESUME)
-      named.number = cta->waits_at[thread->warp % 32];
-    vgx_sim_races_sync(cta->races, thread->warp, &named);
+      number = cta->waits_at[thread->warp % 32];
+    vgx_sim_races_sync(cta->races, thread->warp, point, number);
   }
   unlock_state(watch);
 }
