@@ -295,7 +295,7 @@ class RecordingConfig(_Model):
 
 
 # vgx_sim_watch.h
-_TOOLS = {"memcheck": 1, "initcheck": 2, "racecheck": 4, "synccheck": 8, "leakcheck": 16}
+_TOOLS = {"memcheck": 1, "initcheck": 2, "racecheck": 4, "synccheck": 8, "leakcheck": 16, "initcheck-shared": 32}
 
 
 class Config(_Model):
@@ -317,7 +317,7 @@ class Config(_Model):
         None  # run instead of `python -m vgpud.worker`: a sandbox around it, or a test's replacement
     )
     # The simulator's checks of kernels, for `vgpu sanitize`, which reads the reports in the log.
-    sanitize: list[Literal["memcheck", "initcheck", "racecheck", "synccheck", "leakcheck"]] = []
+    sanitize: list[Literal["memcheck", "initcheck", "initcheck-shared", "racecheck", "synccheck", "leakcheck"]] = []
     # Count what kernels do and log it by launch, for `vgpu sim profile`.
     profile: bool = False
     socket: SocketConfig = SocketConfig()

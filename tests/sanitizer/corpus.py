@@ -27,8 +27,12 @@ from tests.pypi import environment  # noqa: E402
 
 GPU = "a100"
 PTX_80 = Flavour("ptx80", ("-gencode", "arch=compute_80,code=compute_80"))  # compute_80 has asynchronous copies
-TOOLS = {"memcheck": ["memcheck"], "leakcheck": ["memcheck", "leakcheck"]} | {
-    tool: [tool] for tool in ("initcheck", "racecheck", "synccheck")
+TOOLS = {
+    "memcheck": ["memcheck"],
+    "leakcheck": ["memcheck", "leakcheck"],
+    "initcheck": ["initcheck", "initcheck-shared"],
+    "racecheck": ["racecheck"],
+    "synccheck": ["synccheck"],
 }
 _TIMEOUT_S = 120.0
 COMPILERS = {"numba": NUMBA, "triton": TRITON}

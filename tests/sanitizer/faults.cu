@@ -292,6 +292,31 @@ __global__ void grid_wide(int *p, int *q) {
   q[blockIdx.x] = p[gridDim.x - 1 - blockIdx.x];
 }
 
+// Warps store 32 bytes each, then read those of the next one.
+__global__ void bytes_of_next(unsigned char *bytes, unsigned char *copy, bool sync) {
+  bytes[threadIdx.x] = (unsigned char)threadIdx.x;
+  if (sync)
+    __syncthreads();
+  copy[threadIdx.x] = bytes[threadIdx.x + 32];
+}
+
+// Warps store different values to the same 32 bytes.
+__global__ void bytes_of_all(unsigned char *bytes) { bytes[threadIdx.x % 32] = (unsigned char)(threadIdx.x / 32); }
+
+// One warp counts by atomic operations at places without a pattern, the other one reads the counts.
+__global__ void counted(const int *keys, int *counts, bool sync) {
+  __shared__ int bins[32];
+  if (threadIdx.x < 32)
+    bins[threadIdx.x] = 0;
+  __syncthreads();
+  if (threadIdx.x < 32)
+    atomicAdd(&bins[keys[threadIdx.x] + threadIdx.x * 5 % 32], 1);
+  if (sync)
+    __syncthreads();
+  if (threadIdx.x >= 32)
+    counts[threadIdx.x - 32] = bins[threadIdx.x - 32];
+}
+
 // Each thread has one byte of shared memory; without the barrier it reads one of another warp.
 __global__ void shared_bytes(int *out, bool right) {
   __shared__ unsigned char s[128];
@@ -520,6 +545,13 @@ static const Case cases[] = {
      RUN(tiles<<<1, dim3(16, 16)>>>((float *)device(4096), (float *)device(1024), 32, true))},
     {"handed-over", "racecheck", "race", RUN(handed_over<<<1, 128>>>(device(256), false))},
     {"ok-handed-over", "none", "", RUN(handed_over<<<1, 128>>>(device(256), true))},
+    {"bytes-of-next", "racecheck", "race",
+     RUN(bytes_of_next<<<1, 128>>>((unsigned char *)device(160), (unsigned char *)device(128), false))},
+    {"ok-bytes-of-next", "none", "",
+     RUN(bytes_of_next<<<1, 128>>>((unsigned char *)device(160), (unsigned char *)device(128), true))},
+    {"bytes-of-all", "racecheck", "race", RUN(bytes_of_all<<<1, 128>>>((unsigned char *)device(32)))},
+    {"counted", "racecheck", "race", RUN(counted<<<1, 64>>>(device(128), device(128), false))},
+    {"ok-counted", "none", "", RUN(counted<<<1, 64>>>(device(128), device(128), true))},
     {"ok-reverse", "none", "", RUN(reverse<<<1, 256>>>(device(1024), true))},
     {"ok-reverse-again", "none", "", RUN(reverse_again<<<1, 256>>>(device(1024), true))},
     {"ok-late-round", "none", "", RUN(late_round<<<1, 256>>>(device(1024), 8, 5, 0))},

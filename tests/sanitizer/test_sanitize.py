@@ -32,6 +32,11 @@ SOME = {
         "ok-last-block",
         "ok-grid-sync",
         "ok-flags",
+        "bytes-of-next",
+        "ok-bytes-of-next",
+        "bytes-of-all",
+        "counted",
+        "ok-counted",
     ],
     "synccheck": ["half-a-warp", "wrong-count", "warp-mask", "ok-early-exit", "ok-warp-tiles", "ok-whole-warps"],
 }
@@ -89,6 +94,15 @@ def test_what_is_printed(program: Path) -> None:
 def test_without_faults_the_exit_code_is_the_programs(program: Path) -> None:
     done = sanitize(program, "ok-store", "--error-exitcode", "7")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "========= ERROR SUMMARY: 0 errors")
+
+
+@pytest.mark.parametrize(("space", "found"), [("global", 0), ("shared", 1), ("all", 1)])
+def test_the_memory_that_initcheck_looks_at(program: Path, space: str, found: int) -> None:
+    """Shared memory is left out unless it is asked for, as by compute-sanitizer (issue 16)."""
+    options = ("--tool", "initcheck", *(("--initcheck-address-space", space) if space != "global" else ()))
+    text = sanitize(program, "shared-half", *options).stdout
+    assert ("Uninitialized __shared__ memory read" in text) == bool(found)
+    assert ("ERROR SUMMARY: 0 errors" in text) == (not found)
 
 
 def stacks_of(lines: list[str]) -> dict[str, list[str]]:

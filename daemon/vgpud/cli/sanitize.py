@@ -15,10 +15,24 @@ from .watched_run import run_watched
 if TYPE_CHECKING:
     from typing import TextIO
 
+SPACES = {
+    "global": ("initcheck",),
+    "shared": ("initcheck-shared",),
+    "all": ("initcheck", "initcheck-shared"),
+}  # of compute-sanitizer, with its default; what vgpud calls them
+
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--tool", type=click.Choice(TOOLS), default="memcheck", show_default=True, help="What to look for.")
 @click.option("--leak-check", type=click.Choice(["full", "no"]), default="no", help="memcheck: what is never freed.")
+@click.option(
+    "--initcheck-address-space",
+    "space",
+    type=click.Choice(SPACES),
+    default="global",
+    show_default=True,
+    help="initcheck: which memory.",
+)
 @click.option("--error-exitcode", type=click.IntRange(0, 255), help="Exit with this code when there are errors.")
 @click.option("--print-limit", type=click.IntRange(min=0), default=100, show_default=True, help="Errors to print.")
 @click.option("--log-file", type=click.Path(path_type=Path, dir_okay=False), help="Write the report there.")
@@ -28,6 +42,7 @@ if TYPE_CHECKING:
 def sanitize(
     tool: str,
     leak_check: str,
+    space: str,
     error_exitcode: int | None,
     print_limit: int,
     log_file: Path | None,
@@ -37,11 +52,12 @@ def sanitize(
 ) -> None:
     """Run COMMAND and report what its kernels do wrong.
 
-    memcheck: accesses outside of allocations, after a free, or misaligned. initcheck: reads of memory that nothing has
-    written. racecheck: accesses of shared and global memory that nothing orders. synccheck: barriers that not all
-    threads reach. The exit code is the program's, or --error-exitcode.
+    memcheck: accesses outside of allocations, after a free, or misaligned. initcheck: reads of global memory, or of
+    what --initcheck-address-space says, that nothing has written. racecheck: accesses of shared and global memory that
+    nothing orders. synccheck: barriers that not all threads reach. The exit code is the program's, or --error-exitcode.
     """
-    tools = [tool, "leakcheck"] if tool == "memcheck" and leak_check == "full" else [tool]
+    tools = [*SPACES[space]] if tool == "initcheck" else [tool]
+    tools += ["leakcheck"] if tool == "memcheck" and leak_check == "full" else []
     setting = f"sanitize = [{', '.join(f'{name!r}' for name in tools)}]"
     watched = run_watched(command, setting, gpus, timeout_s, with_stacks=True)
     code, (reports, others, is_cut_short) = watched.code, read_reports(watched.lines)

@@ -253,7 +253,7 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
   bool interleaved = v->compiled.code->turns == VGX_SIM_INTERLEAVED;
   bool each = interleaved && vgx_sim_tools && l->job.launch.cta_count <= WATCHED_CTAS_MAX;
   l->together = resident || each || vgx_sim_cluster_size(cluster) > 1;
-  l->job.alone = (vgx_sim_tools & (VGX_SIM_INITCHECK | VGX_SIM_RACECHECK)) != 0;
+  l->job.alone = (vgx_sim_tools & (VGX_SIM_INITCHECKS | VGX_SIM_RACECHECK)) != 0;
   result = lay_out(l, resident, vgx_sim_cluster_size(cluster));
   l->job.launch.places = interleaved && (each || !vgx_sim_tools) ? count_places(ctx, f, l) : 1;
   if (result != CUDA_SUCCESS) {

@@ -59,7 +59,7 @@ struct vgx_sim_races {
     bool whole, opened;    /* for all of the CTA, and all wait; one has resumed */
   } gathered[VGX_SIM_RACE_BARRIERS][2];
   struct vgx_sim_clock objects[VGX_SIM_RACE_OBJECTS]; /* but for the time of the warp that has used it last: */
-  uint32_t object_times[VGX_SIM_RACE_OBJECTS]; /* but for: */
+  uint32_t object_times[VGX_SIM_RACE_OBJECTS];        /* but for: */
   struct {
     uint64_t objects;
     uint32_t time;

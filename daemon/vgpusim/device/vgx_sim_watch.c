@@ -40,7 +40,7 @@ static uint32_t want_count;         /* atomic; threads that wait for it */
 static _Thread_local uint64_t mine;
 
 static bool is_alone(const struct vgx_sim_watch *watch) {
-  return (watch->tools & (VGX_SIM_INITCHECK | VGX_SIM_RACECHECK)) != 0;
+  return (watch->tools & (VGX_SIM_INITCHECKS | VGX_SIM_RACECHECK)) != 0;
 }
 
 static bool pass_lease(uint64_t from, uint64_t to) {
@@ -118,7 +118,7 @@ static struct vgx_sim_cta_watch *find_cta(struct vgx_sim_watch *watch, const str
     w->races = vgx_sim_races_create();
   if (w->races)
     vgx_sim_races_begin(w->races, watch->launch, cta, !watch->resident);
-  if (watch->tools & VGX_SIM_INITCHECK && w->shared_nbytes < shared_nbytes(watch)) {
+  if (watch->tools & VGX_SIM_INITCHECK_SHARED && w->shared_nbytes < shared_nbytes(watch)) {
     free(w->shared_defined);
     w->shared_nbytes = shared_nbytes(watch);
     w->shared_defined = malloc(w->shared_nbytes);
@@ -177,7 +177,7 @@ static void let_know(const struct vgx_sim_watch *watch, struct vgx_sim_thread *t
   struct vgx_sim_known *known = &thread->known[site->known % VGX_SIM_KNOWN_COUNT];
   const struct held *last = held_by(site);
   bool defines = watch->tools & VGX_SIM_INITCHECK;
-  if (space == VGX_SIM_IN_SHARED && !defines)
+  if (space == VGX_SIM_IN_SHARED && !(watch->tools & VGX_SIM_INITCHECK_SHARED))
     thread->known_shared_nbytes = shared_nbytes(watch);
   if ((space != VGX_SIM_IN_GLOBAL && space != VGX_SIM_IN_HOST) || !last->generation)
     return;
@@ -291,7 +291,7 @@ static void check_defined(struct vgx_sim_watch *watch, struct vgx_sim_cta_watch 
       defined &= cta->shared_defined[offset + i] != 0;
     if (writes(a->site))
       define_shared(cta, offset, a->nbytes);
-  } else if (space == VGX_SIM_IN_GLOBAL) {
+  } else if (space == VGX_SIM_IN_GLOBAL && watch->tools & VGX_SIM_INITCHECK) {
     defined = !reads(a->site) || vgx_sim_is_defined(a->address, a->nbytes);
     if (writes(a->site))
       vgx_sim_watch_defined(a->address, a->nbytes);
@@ -310,7 +310,7 @@ static int32_t access_lane(struct vgx_sim_watch *watch, struct vgx_sim_cta_watch
     report(watch, thread, "invalid", a);
     return ILLEGAL_ADDRESS;
   }
-  if (watch->tools & VGX_SIM_INITCHECK)
+  if (watch->tools & VGX_SIM_INITCHECKS)
     check_defined(watch, cta, thread, a);
   return SUCCESS;
 }
@@ -373,11 +373,9 @@ static bool are_inside(struct vgx_sim_watch *watch, struct vgx_sim_thread *threa
   if (!mask || bits & (site->align - 1) || !vgx_sim_is_reachable(least) || span > UINT32_MAX ||
       !is_inside(watch, thread, site, least, (uint32_t)span))
     return false;
-  if (!(watch->tools & VGX_SIM_INITCHECK))
-    return true;
   if (vgx_sim_space_of(least) == VGX_SIM_IN_SHARED)
-    return are_defined_shared(watch, thread, site, addresses, mask);
-  if (vgx_sim_space_of(least) != VGX_SIM_IN_GLOBAL)
+    return !(watch->tools & VGX_SIM_INITCHECK_SHARED) || are_defined_shared(watch, thread, site, addresses, mask);
+  if (!(watch->tools & VGX_SIM_INITCHECK) || vgx_sim_space_of(least) != VGX_SIM_IN_GLOBAL)
     return true;
   for (uint64_t next = least; mask; mask &= mask - 1, next += site->nbytes) /* a row, without gaps */
     if (addresses[__builtin_ctz(mask)] != next)
@@ -449,7 +447,7 @@ static bool watch_row(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread
   uint32_t span = (uint32_t)(site->high - site->low) + site->nbytes;
   if (!(watch->tools & VGX_SIM_RACECHECK) || (site->kind == VGX_SIM_WRITE && !site->distinct))
     return false;
-  if (!is_known && (watch->tools & VGX_SIM_INITCHECK || base & (site->align - 1) || !vgx_sim_is_reachable(least) ||
+  if (!is_known && (watch->tools & VGX_SIM_INITCHECKS || base & (site->align - 1) || !vgx_sim_is_reachable(least) ||
                     !is_inside(watch, thread, site, least, span)))
     return false;
   if (!is_known)

@@ -12,12 +12,14 @@
 #include "vgx_sim_abi.h"
 #include "vgx_sim_defined.h"
 
-enum { /* tools, bits; vgpud/cli/sanitize.py has the same */
+enum { /* tools, bits; vgpud/config.py has the same */
        VGX_SIM_MEMCHECK = 1,
-       VGX_SIM_INITCHECK = 2,
+       VGX_SIM_INITCHECK = 2, /* of global memory */
        VGX_SIM_RACECHECK = 4,
        VGX_SIM_SYNCCHECK = 8,
        VGX_SIM_LEAKCHECK = 16,
+       VGX_SIM_INITCHECK_SHARED = 32,
+       VGX_SIM_INITCHECKS = VGX_SIM_INITCHECK | VGX_SIM_INITCHECK_SHARED,
 };
 
 enum vgx_sim_access_kind { /* codegen/emit_watch.py */
