@@ -60,7 +60,8 @@ class Result:
 def build() -> Path:
     """Build the program that contains all cases. Returns its path."""
     program, source = ROOT / "build/sanitizer/faults", ROOT / "tests/sanitizer/faults.cu"
-    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+    changed = max(path.stat().st_mtime for path in (source, source.with_name("faults_race.cuh")))
+    if not program.exists() or program.stat().st_mtime < changed:
         program.parent.mkdir(parents=True, exist_ok=True)
         cuda = cuda13()
         nvcc = [cuda.root / "bin/nvcc", "-std=c++17", "-O1", "-lineinfo", *PTX_80.options, f"-I{cuda.root}/include"]

@@ -35,6 +35,8 @@ SOME = {
         "bytes-of-next",
         "ok-bytes-of-next",
         "bytes-of-all",
+        "flag-is-set",
+        "ok-flag-is-set",
         "counted",
         "ok-counted",
     ],

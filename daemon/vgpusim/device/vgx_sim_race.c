@@ -94,6 +94,7 @@ void vgx_sim_races_begin(struct vgx_sim_races *r, const struct vgx_sim_launch *l
     memset(r->gathered, 0, sizeof r->gathered);
   }
   r->uses_barriers = false;
+  r->fenced = 0;
   r->used_objects = 0;
   r->alone = alone;
 }
@@ -204,6 +205,7 @@ void vgx_sim_races_sync(struct vgx_sim_races *r, uint32_t warp, const struct vgx
       vgx_sim_race_acquire(r);
     break;
   case VGX_SIM_SYNC_FENCE:
+    r->fenced |= 1u << warp;
     vgx_sim_race_fence(r);
     break;
   case VGX_SIM_SYNC_WARP:
@@ -261,8 +263,13 @@ static void note_rows(struct vgx_sim_race_access *a, uint64_t base) {
   }
 }
 
-static uint64_t objects_of(const struct vgx_sim_warp_access *w) {
+static uint64_t objects_of(const struct vgx_sim_site *site, const struct vgx_sim_warp_access *w) {
   uint64_t objects = 0;
+  for (uint32_t i = 0; !w->addresses && i < site->row_count; i++)
+    for (uint32_t at = 0; at < site->rows[i].nbytes; at += 4)
+      objects |= 1ull << (w->base + (uint64_t)(int64_t)site->rows[i].offset + at) / 4 % VGX_SIM_RACE_OBJECTS;
+  if (!w->addresses)
+    return objects;
   for (uint32_t lane = 0; w->mask == UINT32_MAX && lane < 32; lane++)
     objects |= 1ull << w->addresses[lane] / 4 % VGX_SIM_RACE_OBJECTS;
   for (uint32_t left = w->mask == UINT32_MAX ? 0 : w->mask; left; left &= left - 1)
@@ -284,21 +291,7 @@ static bool in_shared(struct vgx_sim_races *r, struct vgx_sim_race_access *a, co
 static inline void set_note(struct vgx_sim_race_access *a, uint32_t number) {
   a->epoch = current_epoch(a->races, a->warp);
   a->note = (vgx_sim_note)a->epoch << VGX_SIM_NOTE_EPOCH | (vgx_sim_note)number << VGX_SIM_NOTE_SITE |
-            (vgx_sim_note)a->warp << VGX_SIM_NOTE_WARP | VGX_SIM_ALL_BYTES |
-            (a->site->kind >= VGX_SIM_ATOMIC ? VGX_SIM_NOTE_ORDERED : 0);
-}
-
-void vgx_sim_races_rows(struct vgx_sim_watch *watch, struct vgx_sim_races *r, const struct vgx_sim_thread *thread,
-                        const struct vgx_sim_site *site, uint64_t base, const uint8_t *values) {
-  struct vgx_sim_race_access a = {.watch = watch, .races = r, .thread = thread, .site = site, .values = values};
-  uint32_t number = vgx_sim_race_site_number(site);
-  a.warp = thread->warp;
-  if (a.warp >= r->warp_count || !number)
-    return;
-  a.stores = site->kind == VGX_SIM_WRITE;
-  a.kind = a.stores ? VGX_SIM_RACE_STORE : VGX_SIM_RACE_LOAD;
-  set_note(&a, number);
-  note_rows(&a, base);
+            (vgx_sim_note)a->warp << VGX_SIM_NOTE_WARP | VGX_SIM_ALL_BYTES | (a->ordered ? VGX_SIM_NOTE_ORDERED : 0);
 }
 
 bool vgx_sim_races_access(struct vgx_sim_watch *watch, struct vgx_sim_races *r, const struct vgx_sim_thread *thread,
@@ -310,18 +303,24 @@ bool vgx_sim_races_access(struct vgx_sim_watch *watch, struct vgx_sim_races *r, 
                                   .values = w->values,
                                   .warp = thread->warp,
                                   .kind = vgx_sim_race_kind(site)};
-  bool ordered = site->kind >= VGX_SIM_ATOMIC, done = true;
+  bool done = true;
   uint64_t first = w->addresses ? w->addresses[__builtin_ctz(w->mask)] : w->base;
   enum vgx_sim_space space = vgx_sim_space_of(first);
   uint32_t number = space == VGX_SIM_IN_SHARED ? 0 : vgx_sim_race_site_number(site);
   if (a.warp >= r->warp_count)
     return true;
   a.stores = a.kind == VGX_SIM_RACE_STORE || a.kind == VGX_SIM_RACE_ATOMIC;
-  if (ordered)
-    meet(r, a.warp, w->addresses ? objects_of(w) : 1ull << first / 4 % VGX_SIM_RACE_OBJECTS);
+  a.ordered = site->kind >= VGX_SIM_ATOMIC;
+  bool releases = site->kind == VGX_SIM_RELEASE;
+  if (site->kind == VGX_SIM_WRITE && (space == VGX_SIM_IN_GLOBAL || space == VGX_SIM_IN_HOST)) {
+    a.ordered = releases = r->fenced >> a.warp & 1;
+    r->fenced &= ~(1u << a.warp);
+  }
+  if (a.ordered)
+    meet(r, a.warp, objects_of(site, w));
   /* A CTA's shared memory orders no CTAs, but the mbarriers of a cluster do. */
-  bool between = ordered && (space != VGX_SIM_IN_SHARED || site->kind == VGX_SIM_OBJECT);
-  if (between && site->kind != VGX_SIM_RELEASE)
+  bool between = a.ordered && (space != VGX_SIM_IN_SHARED || site->kind == VGX_SIM_OBJECT);
+  if (between && !releases)
     vgx_sim_race_acquire(r);
   if (space == VGX_SIM_IN_SHARED)
     done = in_shared(r, &a, w);
@@ -335,4 +334,23 @@ bool vgx_sim_races_access(struct vgx_sim_watch *watch, struct vgx_sim_races *r, 
   if (between && a.stores)
     vgx_sim_race_fence(r);
   return done;
+}
+
+void vgx_sim_races_rows(struct vgx_sim_watch *watch, struct vgx_sim_races *r, const struct vgx_sim_thread *thread,
+                        const struct vgx_sim_site *site, uint64_t base, const uint8_t *values) {
+  struct vgx_sim_race_access a = {.watch = watch, .races = r, .thread = thread, .site = site, .values = values};
+  uint32_t number = vgx_sim_race_site_number(site);
+  a.warp = thread->warp;
+  if (a.warp >= r->warp_count || !number)
+    return;
+  if (r->fenced >> a.warp & 1 && site->kind == VGX_SIM_WRITE) {
+    vgx_sim_races_access(
+        watch, r, thread, site,
+        &(struct vgx_sim_warp_access){.base = base, .mask = UINT32_MAX, .values = values, .shared_nbytes = 0});
+    return;
+  }
+  a.stores = site->kind == VGX_SIM_WRITE;
+  a.kind = a.stores ? VGX_SIM_RACE_STORE : VGX_SIM_RACE_LOAD;
+  set_note(&a, number);
+  note_rows(&a, base);
 }

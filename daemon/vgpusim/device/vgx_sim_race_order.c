@@ -6,7 +6,8 @@
  * and clocks are joined by barriers and, per address, by atomic operations, mbarriers, volatile and ordered accesses.
  * Between CTAs the order is a heuristic that may miss races but reports no false ones: an access is ordered after
  * another CTA's if that CTA has passed a fence or an atomic operation since, and this one has made an atomic or ordered
- * access since. Lanes of one warp run in lockstep here and are not compared, except that one store must not write
+ * access since. A warp's first store after a fence counts as ordered, as it often sets a flag that others wait for by
+ * volatile loads. Lanes of one warp run in lockstep here and are not compared, except that one store must not write
  * different values to one place.
  *
  * All of this is used by one thread at a time (vgx_sim_watch.c). */

@@ -68,6 +68,7 @@ struct vgx_sim_races {
   uint8_t object_users[VGX_SIM_RACE_OBJECTS];
   uint64_t known_objects[VGX_SIM_WARPS_MAX]; /* by warp: that tell it nothing new, and lack only its own time */
   uint64_t used_objects;
+  uint32_t fenced; /* warps that have passed a fence and not stored since, bits */
   bool uses_barriers;
   bool alone; /* its epochs are all of the launch's since it began */
 };
@@ -82,7 +83,7 @@ struct vgx_sim_race_access {
   vgx_sim_note note;     /* of lane 0, for all bytes */
   uint32_t warp, epoch;
   enum vgx_sim_race_kind kind;
-  bool stores;
+  bool stores, ordered;
   uint32_t reported; /* lanes with a report about this instruction: */
   const struct vgx_sim_site *reported_site;
 };
