@@ -250,6 +250,8 @@ static const char *sample_lane(const struct vgx_sim_texture *t, const struct for
 
 static int64_t clamped(int64_t at, int64_t most) { return at < 0 ? 0 : at < most ? at : most; }
 
+const char vgx_sim_misaligned_surface[] = "a misaligned access of a surface";
+
 static const char *access_lane(const struct vgx_sim_texture *t, const struct form *f, const uint64_t *in, uint32_t lane,
                                uint64_t *out) {
   const struct vgx_sim_level *l = &t->levels[0];
@@ -262,11 +264,13 @@ static const char *access_lane(const struct vgx_sim_texture *t, const struct for
   most[0] = (int64_t)l->width * t->element_nbytes - nbytes; /* x counts bytes */
   most[1] = (int64_t)l->height - 1;
   most[2] = (int64_t)l->depth - 1;
-  bool inside = at[0] % f->nbytes == 0;
+  if (at[0] % nbytes) /* of a vector: all of it, as on an H200 */
+    return vgx_sim_misaligned_surface;
+  bool inside = true;
   for (int a = 0; a < 3; a++)
     inside &= at[a] >= 0 && at[a] <= most[a];
   if (!inside) {
-    if (f->beyond == BEYOND_TRAP || at[0] % f->nbytes || most[0] < 0)
+    if (f->beyond == BEYOND_TRAP || most[0] < 0)
       return "an access of a surface beyond its edge";
     for (uint32_t c = 0; c < f->count && f->beyond == BEYOND_ZERO && f->operation == LOAD; c++)
       out[c * 32 + lane] = 0;

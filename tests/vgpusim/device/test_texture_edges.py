@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
+import struct
 
 import numpy as np
 import pytest
@@ -33,6 +35,7 @@ DIGEST_INTEGERS = {
     "u32": "8f5a12d55b",
     "s32": "5a91e128e6",
 }
+MISALIGNED = b"a misaligned access of a surface"
 DIGEST_BYTES = "9eba7d37c5"
 DIGEST_SRGB = "8480f4f617"
 DIGEST_LEVELS = {
@@ -148,3 +151,20 @@ def test_levels_of_gradients(sim: Simulator) -> None:
         texture = Texture(dimension, "f32", 1, 0, 1, NORMALIZED, "tex.grad", len(images), 1)
         found = sample(sim, texture, _at(x=0.5, y=0.5, z=0.5, **gradients), images)[:, 0].copy().view(np.float32)
         assert digest(np.rint(found.astype(np.float64) * 256).astype(np.int16)) == DIGEST_LEVELS[name], name
+
+
+@pytest.mark.parametrize(("count", "x", "wrong"), [(2, 8, None), (2, 4, MISALIGNED), (4, 8, MISALIGNED), (1, 4, None)])
+def test_a_surface_is_read_by_whole_vectors(sim: Simulator, count: int, x: int, wrong: bytes | None) -> None:
+    """A card answers 716 where a vector's address is no multiple of its size, though its elements are aligned."""
+    array, handle, context = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_void_p()
+    described = struct.pack("<QQQiII", 8, 1, 0, 3, 1, 2) + bytes(4)  # u32, CUDA_ARRAY3D_SURFACE_LDST
+    sim.ok("cuArray3DCreate_v2", ctypes.byref(array), described)
+    sim.ok("cuSurfObjectCreate", ctypes.byref(handle), struct.pack("<i4xQ", 0, array.value or 0).ljust(144, b"\0"))
+    sim.ok("cuCtxGetCurrent", ctypes.byref(context))
+    sim.lib.vgx_sim_sample.restype = ctypes.c_char_p
+    rows, found = np.zeros((12, 32), np.uint64), np.zeros((4, 32), np.uint64)
+    rows[0], rows[1] = handle.value, x
+    form = 2 | 4 << 4 | 1 << 8 | count << 16 | 4 << 20  # suld.b.2d.v<count>.b32.trap
+    assert sim.lib.vgx_sim_sample(context, ctypes.c_uint64(form), 1, rows.ctypes, found.ctypes) == wrong
+    sim.ok("cuSurfObjectDestroy", handle)
+    sim.ok("cuArrayDestroy", array)
