@@ -16,6 +16,7 @@
 #include "vgx_custom.h"
 #include "vgx_host_quota.h"
 #include "vgx_memory.h"
+#include "vgx_page.h"
 #include "vgx_session.h"
 
 #ifndef F_GET_SEALS
@@ -27,14 +28,18 @@
 enum { GRAPH_RANGES_MAX = 65536 };
 enum { TMPFS = 0x01021994 }; /* statfs(2): also the kind of a memfd and of shared anonymous memory */
 
-bool vgx_is_pinned_locked(const struct vgx_session *s, uint64_t address, uint64_t nbytes) {
+struct vgx_mapping *vgx_mapping_of_locked(const struct vgx_session *s, uint64_t address, uint64_t nbytes) {
   for (uint32_t i = 0; i < s->mapping_count; i++) {
-    const struct vgx_mapping *m = &s->mappings[i];
+    struct vgx_mapping *m = &s->mappings[i];
     if (!m->kernels_only && address >= m->address && address - m->address <= m->nbytes &&
         nbytes <= m->nbytes - (address - m->address))
-      return true;
+      return m;
   }
-  return false;
+  return NULL;
+}
+
+bool vgx_is_pinned_locked(const struct vgx_session *s, uint64_t address, uint64_t nbytes) {
+  return vgx_mapping_of_locked(s, address, nbytes);
 }
 
 bool vgx_is_pinned(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
@@ -46,9 +51,11 @@ bool vgx_is_pinned(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
 
 bool vgx_move_pinned(struct vgx_session *s, uint64_t address, void *to, const void *from, uint64_t nbytes) {
   pthread_mutex_lock(&s->table_lock); /* so that it stays mapped */
-  bool found = vgx_is_pinned_locked(s, address, nbytes);
+  struct vgx_mapping *found = vgx_mapping_of_locked(s, address, nbytes);
   if (found)
     memcpy(to ? to : (void *)address, from ? from : (const void *)address, nbytes);
+  if (found && found->pages && from)
+    vgx_pages_written(found->pages, address - found->address, nbytes);
   pthread_mutex_unlock(&s->table_lock);
   return found;
 }
@@ -160,7 +167,7 @@ static CUresult add_mapping(struct vgx_session *s, void *at, uint64_t nbytes, ui
     struct vgx_mapping *grown = realloc(s->mappings, (s->mapping_count + 1) * sizeof *grown);
     if (grown) {
       s->mappings = grown;
-      s->mappings[s->mapping_count++] = (struct vgx_mapping){(uintptr_t)at, nbytes, region_offset, read_only};
+      s->mappings[s->mapping_count++] = (struct vgx_mapping){(uintptr_t)at, nbytes, region_offset, read_only, NULL};
     } else {
       result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -237,6 +244,7 @@ CUresult vgx_vgpuHostUnmap(struct vgx_session *s, const struct vgw_req_vgpuHostU
     if (s->mappings[i].address == req->address) {
       nbytes = s->mappings[i].nbytes;
       region_offset = s->mappings[i].region_offset;
+      free(s->mappings[i].pages);
       s->mappings[i] = s->mappings[--s->mapping_count];
     }
   pthread_mutex_unlock(&s->table_lock);

@@ -12,6 +12,9 @@ void *vgx_region_map(struct vgx_session *s, void *address, uint64_t offset, uint
 bool vgx_is_pinned(struct vgx_session *s, uint64_t address, uint64_t nbytes);
 bool vgx_is_pinned_locked(const struct vgx_session *s, uint64_t address, uint64_t nbytes); /* with table_lock held */
 
+/* The mapping in which the range lies, or NULL; with table_lock held. */
+struct vgx_mapping *vgx_mapping_of_locked(const struct vgx_session *s, uint64_t address, uint64_t nbytes);
+
 /* Copy pinned memory at `address` to `to`, or `from` to that memory; one of the two pointers is NULL. False: the range
  * is not pinned. */
 bool vgx_move_pinned(struct vgx_session *s, uint64_t address, void *to, const void *from, uint64_t nbytes);

@@ -256,6 +256,8 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
     vgx_ipc_free(s);
     vgx_ipc_events_free(s);
     pthread_mutex_lock(&s->table_lock); /* the backend's threads may still write a flag */
+    for (uint32_t i = 0; i < s->mapping_count; i++)
+      free(s->mappings[i].pages);
     free(s->mappings);
     s->mappings = NULL;
     free(s->graph_ranges);

@@ -36,6 +36,7 @@ struct vgx_mapping {
   uint64_t nbytes;
   uint64_t region_offset; /* within the session's share, or VGX_NO_REGION */
   bool kernels_only;      /* not for copies: it is mapped read-only */
+  struct vgx_page *pages; /* of vgpuHostReserve: what the client has of each, or NULL */
 };
 #define VGX_NO_REGION UINT64_MAX
 

@@ -10,4 +10,12 @@
 #define VGW_PINNED_NBYTES 0x080000000000ull
 #endif
 
+#include <stdint.h>
+
+/* Whole pages of the worker's copies of host memory: what vgpuHostChanges is asked about, and, followed by its bytes,
+ * what it answers. */
+struct vgw_host_pages {
+  uint64_t address, nbytes;
+};
+
 #endif

@@ -219,6 +219,21 @@ fn(
     doc="Bytes from memory of vgpuHostReserve.",
 )
 fn(
+    "vgpuHostChanges",
+    [
+        val("begin", U64),
+        val("pages_nbytes", U32),
+        bytes_in("pages", "pages_nbytes"),
+        val("capacity", SIZE),
+        bytes_out("changes", "capacity"),
+        out("filled", U64),
+        out("next", U64),
+    ],
+    WAITING,
+    need=INIT,
+    doc="Of memory of vgpuHostReserve, the pages that have changed since the client was sent or has written them.",
+)
+fn(
     "vgpuHostUnmap",
     [val("address", ADDRESS)],
     WAITING,

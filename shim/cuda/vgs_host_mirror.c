@@ -15,7 +15,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { PAGE_NBYTES = 4096, BLOCK_NBYTES = 64 << 10 };
+enum { PAGE_NBYTES = 4096, BLOCK_NBYTES = 64 << 10, RANGES_MAX = 4096 };
 
 struct mirror {
   uint64_t host, device, nbytes;
@@ -29,7 +29,7 @@ struct mirror {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mirror *mirrors; /* `lock` protects this and the next line; whether there are any is read without it */
-static unsigned char *fetched; /* VGW_PIECE_NBYTES */
+static unsigned char *fetched; /* VGW_PIECE_NBYTES; then RANGES_MAX of struct vgw_host_pages */
 static uint64_t window_next = VGW_PINNED_BEGIN + VGW_PINNED_NBYTES / 2; /* atomic; shared memory begins at the start */
 
 static bool has_any(void) { return __atomic_load_n(&mirrors, __ATOMIC_ACQUIRE); }
@@ -136,11 +136,11 @@ CUresult vgs_host_mirror_push(bool quiet) {
 }
 
 /* Store only the bytes that the device has changed: the program may have written to the others meanwhile. */
-static void store_changes(struct mirror *m, uint64_t offset, uint64_t nbytes) {
+static void store_changes(struct mirror *m, uint64_t offset, const unsigned char *changed, uint64_t nbytes) {
   for (uint64_t page = 0; page < nbytes; page += PAGE_NBYTES) {
     uint64_t length = nbytes - page < PAGE_NBYTES ? nbytes - page : PAGE_NBYTES;
     unsigned char *shadow = m->shadow + offset + page, now;
-    const unsigned char *from = fetched + page;
+    const unsigned char *from = changed + page;
     if (!memcmp(from, shadow, length))
       continue;
     if (m->registered && !read_host(m, offset + page, &now, 1)) {
@@ -154,20 +154,71 @@ static void store_changes(struct mirror *m, uint64_t offset, uint64_t nbytes) {
   }
 }
 
+/* The whole pages in the worker that hold the copy. */
+static struct vgw_host_pages pages_of(const struct mirror *m) {
+  uint64_t begin = m->device & ~(uint64_t)(PAGE_NBYTES - 1);
+  return (struct vgw_host_pages){begin,
+                                 (m->device + m->nbytes - begin + PAGE_NBYTES - 1) & ~(uint64_t)(PAGE_NBYTES - 1)};
+}
+
+/* Store runs of pages that the worker has sent. False: they are not what was asked for. */
+static bool store_runs(uint64_t filled) {
+  struct vgw_host_pages run;
+  for (uint64_t at = 0; at < filled; at += run.nbytes) {
+    if (filled - at < sizeof run)
+      return false;
+    memcpy(&run, fetched + at, sizeof run);
+    at += sizeof run;
+    struct mirror *m = mirrors;
+    while (m && (!is_of_session(m) || run.address - pages_of(m).address >= pages_of(m).nbytes))
+      m = m->next;
+    if (!m || m->read_only || run.nbytes > filled - at ||
+        run.nbytes > pages_of(m).address + pages_of(m).nbytes - run.address)
+      return false;
+    uint64_t begin = run.address < m->device ? m->device : run.address, end = run.address + run.nbytes;
+    end = end < m->device + m->nbytes ? end : m->device + m->nbytes;
+    if (begin < end && !m->gone)
+      store_changes(m, begin - m->device, fetched + at + (begin - run.address), end - begin);
+  }
+  return true;
+}
+
+/* Fetch what kernels have changed of the pages of `count` mirrors. */
+static CUresult fetch_changes(const struct vgw_host_pages *pages, uint32_t count) {
+  uint64_t begin = 0, filled, next;
+  do {
+    CUresult result = vgs_send_vgpuHostChanges(begin, count * (uint32_t)sizeof *pages, pages, VGW_PIECE_NBYTES, fetched,
+                                               &filled, &next);
+    if (result)
+      return result;
+    if (filled > VGW_PIECE_NBYTES || !store_runs(filled) || (next && next <= begin)) {
+      vgs_log(VGS_LOG_REASON, "vgpud's worker returned pages of host memory that were not asked for");
+      return CUDA_ERROR_UNKNOWN;
+    }
+    begin = next;
+  } while (begin);
+  return CUDA_SUCCESS;
+}
+
 CUresult vgs_host_mirror_fetch(void) {
   CUresult result = CUDA_SUCCESS;
   if (!has_any())
     return result;
   pthread_mutex_lock(&lock);
-  if (!fetched && !(fetched = malloc(VGW_PIECE_NBYTES)))
-    result = CUDA_ERROR_OUT_OF_MEMORY;
-  for (struct mirror *m = mirrors; m && !result; m = m->next)
-    for (uint64_t done = 0; done < m->nbytes && !result && is_live(m) && !m->read_only; done += VGW_PIECE_NBYTES) {
-      uint64_t nbytes = m->nbytes - done < VGW_PIECE_NBYTES ? m->nbytes - done : VGW_PIECE_NBYTES;
-      result = vgs_send_vgpuHostRead(m->device + done, nbytes, fetched);
-      if (!result)
-        store_changes(m, done, nbytes);
+  if (!fetched && !(fetched = malloc(VGW_PIECE_NBYTES + RANGES_MAX * sizeof(struct vgw_host_pages)))) {
+    pthread_mutex_unlock(&lock);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  struct vgw_host_pages *pages = (struct vgw_host_pages *)(fetched + VGW_PIECE_NBYTES);
+  uint32_t count = 0;
+  for (struct mirror *m = mirrors; m && !result; m = m->next) {
+    if (is_live(m) && !m->read_only)
+      pages[count++] = pages_of(m);
+    if (count == RANGES_MAX || (count && !m->next)) {
+      result = fetch_changes(pages, count);
+      count = 0;
     }
+  }
   pthread_mutex_unlock(&lock);
   return result;
 }
