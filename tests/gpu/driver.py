@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 Words = NDArray[Any]
 _JIT_LOG, _JIT_LOG_NBYTES = 5, 6  # CU_JIT_ERROR_LOG_BUFFER and its size
+_JIT_LEVEL = 7  # CU_JIT_OPTIMIZATION_LEVEL
 
 
 class Refusal(Exception):
@@ -33,13 +34,13 @@ class Driver:
         if result != 0:
             raise Refusal(f"{name}: {result}")
 
-    def load(self, text: str) -> ctypes.c_void_p:
+    def load(self, text: str, level: int = 4) -> ctypes.c_void_p:
         """A module from PTX. Raises Refusal with the first line of the compiler's log that names an error."""
         module, log = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
-        options = (ctypes.c_int * 2)(_JIT_LOG, _JIT_LOG_NBYTES)
-        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
+        options = (ctypes.c_int * 3)(_JIT_LOG, _JIT_LOG_NBYTES, _JIT_LEVEL)
+        values = (ctypes.c_void_p * 3)(ctypes.addressof(log), len(log), level)
         try:
-            self("cuModuleLoadDataEx", ctypes.byref(module), text.encode(), 2, options, values)
+            self("cuModuleLoadDataEx", ctypes.byref(module), text.encode(), 3, options, values)
         except Refusal as error:
             lines = [line for line in log.value.decode(errors="replace").splitlines() if "error" in line]
             raise Refusal(f"{error}: {lines[0].strip() if lines else ''}") from None

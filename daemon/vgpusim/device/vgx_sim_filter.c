@@ -1,5 +1,6 @@
 /* The rules are those of an H200 that was asked (tests/gpu/textures.py): weights are whole 256ths; 8- and 16-bit
- * integers are summed as 16-bit ones; floats are aligned to the largest of a plane, summed exactly and rounded once. */
+ * integers are summed as 16-bit ones; floats are aligned to the largest of a plane, summed exactly and rounded once;
+ * what was in sRGB is 8 bits of the largest's scale, and the sum a half. */
 #include "vgx_sim_filter.h"
 
 #include <math.h>
@@ -141,6 +142,20 @@ static float sum_of_floats(const struct vgx_sim_corners *corners, uint32_t c, co
   return sum == 0 ? vgx_sim_as_float(signs) : rounded(sum, p);
 }
 
+static float sum_of_lights(const struct vgx_sim_corners *corners, uint32_t c) {
+  double sum = 0;
+  for (uint32_t begin = 0, end; begin < corners->count; begin = end) {
+    float scale = 0;
+    int64_t units = 0;
+    for (end = begin; end < corners->count && corners->pass[end] == corners->pass[begin]; end++)
+      scale = fmaxf(scale, vgx_sim_texel_scale(vgx_sim_as_float(corners->texel[end].bits[c])));
+    for (uint32_t i = begin; i < end; i++)
+      units += corners->weight[i] * (int64_t)(vgx_sim_as_float(corners->texel[i].bits[c]) / scale * 128);
+    sum += (double)units * scale * 0x1p-15;
+  }
+  return sum == 0 ? 0 : rounded(sum, &half);
+}
+
 /* Of integers that are read as such: 32-bit ones are rounded down, others to the nearest. */
 static uint32_t sum_as_integer(const struct vgx_sim_corners *corners, const struct vgx_sim_texture *t, uint32_t c) {
   bool is_signed = t->format >= CU_AD_FORMAT_SIGNED_INT8;
@@ -162,6 +177,8 @@ struct vgx_sim_texel vgx_sim_filter_sum(const struct vgx_sim_corners *corners, c
       sum.bits[c] = vgx_sim_as_bits(sum_of_floats(corners, c, &single));
     else if (t->format == CU_AD_FORMAT_HALF)
       sum.bits[c] = vgx_sim_as_bits(sum_of_floats(corners, c, &half));
+    else if (vgx_sim_texel_is_srgb(t, c))
+      sum.bits[c] = vgx_sim_as_bits(sum_of_lights(corners, c));
     else
       sum.bits[c] = vgx_sim_as_bits(sum_of_integers(corners, t, c));
   return sum;

@@ -134,9 +134,9 @@ uint32_t vgx_sim_plane_sample(const struct vgx_sim_texture *t, uint32_t mask, co
                               uint64_t *out) {
   const struct vgx_sim_level *l = &t->levels[0];
   bool linear = t->filter == 1;
-  bool simple =
-      t->format == CU_AD_FORMAT_FLOAT ||
-      (!t->as_integer && (t->format == CU_AD_FORMAT_UNSIGNED_INT8 || t->format == CU_AD_FORMAT_UNSIGNED_INT16));
+  bool simple = t->format == CU_AD_FORMAT_FLOAT ||
+                (!t->as_integer && !t->srgb &&
+                 (t->format == CU_AD_FORMAT_UNSIGNED_INT8 || t->format == CU_AD_FORMAT_UNSIGNED_INT16));
   if (t->level_count != 1 || t->layered || t->cubemap || t->linear || (linear && !simple) || l->width > 1 << 14 ||
       l->height > 1 << 14)
     return mask;

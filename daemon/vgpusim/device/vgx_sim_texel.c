@@ -43,9 +43,15 @@ static const uint16_t linear_light[256] = {
     12224, 12352, 12480, 12608, 12736, 12864, 12992, 13120, 13248, 13376, 13504, 13632, 13760, 13888, 14016, 14144,
     14272, 14400, 14528, 14656, 14848, 14976, 15104, 15232, 15360, 15488, 15616, 15744, 16000, 16128, 16256, 16384};
 
-/* Whether a channel's bytes are in sRGB. Such a texture has no linear filter (vgx_sim_cuTexObjectCreate). */
-static bool is_srgb(const struct vgx_sim_texture *t, uint32_t c) {
+bool vgx_sim_texel_is_srgb(const struct vgx_sim_texture *t, uint32_t c) {
   return t->srgb && (t->channels == 4 ? c < 3 : c == 0);
+}
+
+float vgx_sim_texel_scale(float light) {
+  uint32_t last = 7;
+  while ((float)linear_light[last] < light * 0x1p14f && last < 255)
+    last += 8;
+  return vgx_sim_as_float(vgx_sim_as_bits((float)linear_light[last] * 0x1p-14f) & 0x7f800000);
 }
 
 static uint32_t light(uint8_t value) { return vgx_sim_as_bits((float)linear_light[value] * 0x1p-14f); }
@@ -70,7 +76,7 @@ static void decode(const struct vgx_sim_texture *t, const uint8_t *at, bool raw,
   switch (t->format) {
   case CU_AD_FORMAT_UNSIGNED_INT8:
     for (uint32_t c = 0; c < count; c++)
-      bits[c] = is_srgb(t, c) ? light(at[c]) : raw ? at[c] : fraction(at[c], UINT8_MAX);
+      bits[c] = vgx_sim_texel_is_srgb(t, c) ? light(at[c]) : raw ? at[c] : fraction(at[c], UINT8_MAX);
     return;
   case CU_AD_FORMAT_SIGNED_INT8:
     for (uint32_t c = 0; c < count; c++)
@@ -147,7 +153,7 @@ static uint32_t border(const struct vgx_sim_texture *t, uint32_t c, bool raw) {
     return narrowed(t, vgx_sim_as_bits(color));
   switch (t->format) {
   case CU_AD_FORMAT_UNSIGNED_INT8:
-    return is_srgb(t, c) ? border_light(color) : steps(color, false, 8, raw);
+    return vgx_sim_texel_is_srgb(t, c) ? border_light(color) : steps(color, false, 8, raw);
   case CU_AD_FORMAT_SIGNED_INT8:
     return steps(color, true, 7, raw);
   case CU_AD_FORMAT_UNSIGNED_INT16:

@@ -198,8 +198,8 @@ CUresult vgx_sim_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_
   bool floats = t.format == CU_AD_FORMAT_FLOAT || t.format == CU_AD_FORMAT_HALF;
   t.as_integer = !floats && !fractions && (t.as_integer || wide);
   t.srgb = d->flags & CU_TRSF_SRGB && !t.as_integer && !fractions && t.format == CU_AD_FORMAT_UNSIGNED_INT8;
-  if (t.srgb && (t.filter == 1 || t.mipmap_filter == 1)) { /* a card's sums are not known */
-    vgx_sim_log("simulator: linear filters of textures in sRGB are not supported");
+  if (t.srgb && t.mipmap_filter == 1) { /* a card's sums are not known */
+    vgx_sim_log("simulator: linear filters between mipmap levels in sRGB are not supported");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   if (t.cubemap && t.filter == 1 && d->flags & CU_TRSF_SEAMLESS_CUBEMAP) {
