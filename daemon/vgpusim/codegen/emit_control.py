@@ -10,7 +10,7 @@ live that long: there, registers and masks stay in their places in the frame all
 
 from __future__ import annotations
 
-from vgpusim.codegen import abi, emit_absent, emit_cluster, emit_count, emit_index, emit_watch, spill
+from vgpusim.codegen import abi, emit_absent, emit_cluster, emit_count, emit_index, emit_pairs, emit_watch, spill
 from vgpusim.codegen.cfg import EXIT, YIELD
 from vgpusim.codegen.emit_barrier import arrive, reduction_result, watch
 from vgpusim.codegen.emit_layout import lay_out
@@ -254,7 +254,12 @@ class WarpFunction:
         e.announced.clear()
         if e.state.counted:
             emit_count.block(e, block)
+        e.pairs = emit_pairs.plan(e, block.instructions) if mask == "-1" else {}
         for ins in block.instructions:
+            if id(ins) in e.pairs:
+                if (first := e.pairs[id(ins)]) is not None:
+                    emit_pairs.emit(e, first, ins)
+                continue
             emit_absent.note(e, ins)
             found = emit_index.derive(e, ins)
             e.emit(ins)

@@ -5,13 +5,14 @@ window. Every address is checked where it is made: emit_access."""
 
 from __future__ import annotations
 
-from vgpusim.codegen import abi, emit_watch
+from vgpusim.codegen import abi, emit_pairs, emit_watch
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_access import address, plus, whole_local
 from vgpusim.codegen.emit_gather import can_offset, gather, gather_offsets, gather_small, scatter, scatter_offsets
 from vgpusim.codegen.emit_index import index_of, load_indexed
 from vgpusim.codegen.emit_prefetch import fetch_ahead, fetch_records
 from vgpusim.codegen.emit_segment import (
+    apart,
     can_store,
     has_rows_of_tuples,
     load_segments,
@@ -64,12 +65,14 @@ def load(e: Emitter, ins: ir.Instruction) -> None:
         fence_before(e, ins)
     probed = ins.has("global") and len(targets) == 1
     values: list[tuple[Form, str]] = []
+    row = ""
     if ordered and (len(targets) > 1 or nbits == _WIDEST):
         values = load_whole(e, place, nbits, len(targets))
     elif _is_tuple(place, nbytes, len(targets)) and not ordered:
         values = [(LANES, text) for text in _load_tuples(e, place, nbits, len(targets))]
     elif has_rows_of_tuples(place.pattern, nbytes, len(targets)) and not ordered:
-        values = [(LANES, text) for text in load_segments_of_tuples(e, place, nbits, len(targets))]
+        row = load_segments_of_tuples(e, place, nbits, len(targets))
+        values = [(LANES, text) for text in apart(e, row, nbits, len(targets))]
     for index in range(len(targets) - len(values)):
         at = plus(e, place, index * nbytes)
         if at.uniform:
@@ -86,6 +89,8 @@ def load(e: Emitter, ins: ir.Instruction) -> None:
         fetch_records(e, ins.operands[1], place, nbytes * len(targets))
     for target, (form, text) in zip(targets, values, strict=True):
         e.put(target, form, text, nbits, signed=ins.type[0] == "s")
+    if row:
+        emit_pairs.note(e, ins, row)
 
 
 def _indexed(e: Emitter, operand: ir.Operand, nbits: int) -> tuple[Indexed, int] | None:

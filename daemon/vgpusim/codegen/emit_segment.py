@@ -46,9 +46,9 @@ def has_rows_of_tuples(pattern: Pattern, nbytes: int, count: int) -> bool:
     return pattern.known and segments(pattern, nbytes * count) is not None
 
 
-def load_segments_of_tuples(e: Emitter, at: Value, nbits: int, count: int) -> list[str]:
-    """`count` consecutive elements of each acting lane; vector i has element i of each lane."""
-    return _apart(e, _load(e, at, nbits, e.mask(), 0, LANE_BITS, count), nbits, count)
+def load_segments_of_tuples(e: Emitter, at: Value, nbits: int, count: int) -> str:
+    """`count` consecutive elements of each acting lane, lane after lane."""
+    return _load(e, at, nbits, e.mask(), 0, LANE_BITS, count)
 
 
 def _load(e: Emitter, at: Value, nbits: int, mask: str | None, first: int, n: int, count: int = 1) -> str:
@@ -90,10 +90,11 @@ def _load(e: Emitter, at: Value, nbits: int, mask: str | None, first: int, n: in
 def load_tuples(e: Emitter, at: str, nbits: int, count: int) -> list[str]:
     """Load `count` consecutive elements of each lane, lane after lane; vector i has element i of each lane."""
     wide = f"<{count * WARP} x i{nbits}>"
-    return _apart(e, e.v(f"load {wide}, ptr {e.v(f'inttoptr i64 {at} to ptr')}, align {nbits // 8}"), nbits, count)
+    return apart(e, e.v(f"load {wide}, ptr {e.v(f'inttoptr i64 {at} to ptr')}, align {nbits // 8}"), nbits, count)
 
 
-def _apart(e: Emitter, row: str, nbits: int, count: int) -> list[str]:
+def apart(e: Emitter, row: str, nbits: int, count: int) -> list[str]:
+    """Of a row of `count` elements of each lane: vector i has element i of each lane."""
     wide, parts = f"<{count * WARP} x i{nbits}>", []
     for index in range(count):
         lanes = ", ".join(f"i32 {count * lane + index}" for lane in range(WARP))
@@ -137,6 +138,15 @@ def store_reordered(e: Emitter, at: Value, text: str, nbits: int, order: tuple[l
     lanes, pattern = order
     listed, kind = ", ".join(f"i32 {lane}" for lane in lanes), f"<{WARP} x i{nbits}>"
     text = e.v(f"shufflevector {kind} {text}, {kind} poison, <{WARP} x i32> <{listed}>")
+    if nbits == 32 and not is_row(
+        pattern, 2, nbits // 8
+    ):  # pairs: LLVM stores numbers of 64 bits in fewer instructions
+        pairs = e.v(f"bitcast {kind} {text} to <{WARP // 2} x i64>")
+        for index, offset in enumerate(pattern.offsets()[::2]):
+            pair = e.v(f"extractelement <{WARP // 2} x i64> {pairs}, i32 {index}")
+            place = e.v(f"inttoptr i64 {e.v(f'add i64 {at.text}, {offset}')} to ptr")
+            e.e(f"store i64 {pair}, ptr {place}, align {nbits // 8}")
+        return
     _store(e, Value(at.text, 64, pattern), text, nbits, None, 0, LANE_BITS)
 
 

@@ -74,7 +74,10 @@ class Emitter:
         self.indices: dict[ir.Reg, Indexed] = {}  # what this block has made of lanes' indices (emit_index.py)
         self.induction: Induction | None = None  # made when it is first needed
         self.fetched: set[ir.Reg] = set()  # addresses of records that have been prefetched
-        self.ready: dict[tuple[object, ...], str] = {}  # matrix fragments that this block has prepared (emit_mma.py)
+        self.ready: dict[
+            tuple[object, ...], str
+        ] = {}  # matrix fragments and pairs that this block has (emit_mma.py, emit_pairs.py)
+        self.pairs: dict[int, ir.Instruction | None] = {}  # of this block (emit_pairs.py)
         self.known: dict[object, int] = {}  # numbers of registers that watched accesses go through (emit_watch.py)
         self.announced: dict[int, str] = {}  # by id: loads of this block that the sanitizer knows of (emit_watch.py)
 

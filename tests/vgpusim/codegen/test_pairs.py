@@ -1,0 +1,93 @@
+"""Products by pairs have the bits of products one by one."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from vgpusim.codegen import emit_pairs
+from vgpusim.codegen.compile import PtxModule, lower
+
+from tests.vgpusim.codegen.harness import HEADER, run
+
+BLOCK = (16, 16, 1)
+_HEAD = """.visible .entry k(.param .u64 out, .param .u64 table)
+{{ .reg .b64 %x<8>; .reg .b32 %r<12>; .reg .f32 %f<200>; .shared .align 8 .b8 a[4096]; .shared .align 8 .b8 b[4096];
+ld.param.u64 %x0, [out]; ld.param.u64 %x1, [table]; mov.u32 %r1, %tid.x; mov.u32 %r2, %tid.y;
+mad.lo.s32 %r4, %r2, 16, %r1; mul.wide.u32 %x3, %r4, 4; add.u64 %x4, %x1, %x3; add.u64 %x5, %x0, %x3;
+ld.global.f32 %f0, [%x4]; ld.global.f32 %f1, [%x4+1024]; shl.b32 %r5, %r4, 2;
+mov.u32 %r6, a; add.s32 %r7, %r6, %r5; mov.u32 %r8, b; add.s32 %r9, %r8, %r5;
+st.shared.f32 [%r7], %f0; st.shared.f32 [%r7+1024], %f1; st.shared.f32 [%r9], %f1; st.shared.f32 [%r9+1024], %f0;
+bar.sync 0; shl.b32 %r10, %r1, 3; add.s32 %r10, %r6, %r10; shl.b32 %r11, %r2, 3; add.s32 %r11, %r8, %r11;
+{body}
+st.global.f32 [%x5], %f10; st.global.f32 [%x5+1024], %f11; st.global.f32 [%x5+2048], %f12;
+st.global.f32 [%x5+3072], %f13; ret; }}
+"""
+_START = "".join(f"mov.f32 %f{10 + i}, 0f00000000;\n" for i in range(4))
+
+
+def steps(fma: str, new: bool, swapped: bool) -> str:
+    """Four sums of eight products, each in registers of its own or in place."""
+    lines, sums = [_START], [10, 11, 12, 13]
+    for k in range(8):
+        x, y, z, w = range(20 + 4 * k, 24 + 4 * k)
+        lines.append(f"ld.shared.v2.f32 {{%f{x}, %f{y}}}, [%r10+{128 * k}];")
+        lines.append(f"ld.shared.v2.f32 {{%f{z}, %f{w}}}, [%r11+{128 * k}];")
+        for i, (one, other) in enumerate(((x, z), (x, w), (y, z), (y, w))):
+            target = 60 + 4 * k + i if new and k < 7 else 10 + i
+            a, b = (other, one) if swapped else (one, other)
+            lines.append(f"{fma} %f{target}, %f{a}, %f{b}, %f{sums[i]};")
+            sums[i] = target
+    return "\n".join(lines)
+
+
+def ordered(seed: int) -> str:
+    """Products in an order in which some may not wait for their partners."""
+    source = random.Random(seed)
+    lines = [_START]
+    for k in range(8):
+        lines.append(f"ld.shared.v2.f32 {{%f20, %f21}}, [%r10+{128 * k}];")
+        lines.append(f"ld.shared.v2.f32 {{%f22, %f23}}, [%r11+{128 * k}];")
+        for _ in range(10):
+            target, term = (10 + source.randrange(4) for _ in range(2))
+            lines.append(
+                f"fma.rn.f32 %f{target}, %f{20 + source.randrange(2)}, %f{22 + source.randrange(2)}, %f{term};"
+            )
+            if source.random() < 0.1:
+                lines.append(f"add.f32 %f{20 + source.randrange(4)}, %f{10 + source.randrange(4)}, %f22;")
+    return "\n".join(lines)
+
+
+def both(body: str, monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, np.ndarray]:
+    """The results by pairs and without them, as bits; that there were pairs."""
+    source = np.random.default_rng(3)
+    table = source.standard_normal(512, dtype=np.float32)
+    table[[3, 70, 200, 300]] = np.inf, np.nan, 1e-40, -np.inf
+    table[100:110] = source.standard_normal(10, dtype=np.float32) * np.float32(1e-39)
+    text = HEADER + _HEAD.format(body=body)
+    assert "@llvm.fma.v64f32" in lower(PtxModule.parse(text), "k", BLOCK)[0]
+    results = []
+    for least, name in ((emit_pairs._LEAST, "pairs"), (1000, "single")):
+        monkeypatch.setattr(emit_pairs, "_LEAST", least)
+        out = np.zeros(1024, np.uint32)
+        run(f"{text}// {name}\n", "k", 1, BLOCK, [out, table])
+        results.append(out)
+    return results[0], results[1]
+
+
+@pytest.mark.parametrize("fma", ["fma.rn.f32", "fma.rn.ftz.f32"])
+@pytest.mark.parametrize("new", [False, True])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_tile(fma: str, new: bool, swapped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, single = both(steps(fma, new, swapped), monkeypatch)
+    assert np.count_nonzero(single) > 900
+    assert np.array_equal(pairs, single)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 5])
+def test_orders(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums that are read, or overwritten, before the other product of a pair."""
+    monkeypatch.setattr(emit_pairs, "_LEAST", 1)
+    pairs, single = both(ordered(seed), monkeypatch)
+    assert np.array_equal(pairs, single)
