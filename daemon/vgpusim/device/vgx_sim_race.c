@@ -43,7 +43,7 @@ static void begin_anew(struct vgx_sim_races *r) {
   memset(r->current, 0, sizeof r->current);
 }
 
-static uint32_t current_epoch(struct vgx_sim_races *r, uint32_t warp) {
+static inline uint32_t current_epoch(struct vgx_sim_races *r, uint32_t warp) {
   uint32_t epoch = vgx_sim_race_epoch(r, warp);
   if (epoch)
     return epoch;
@@ -255,7 +255,7 @@ static void note_lanes(struct vgx_sim_race_access *a, const struct vgx_sim_warp_
   vgx_sim_race_in_global(a, begin, end - begin, first, shift);
 }
 
-static void note_rows(struct vgx_sim_race_access *a, uint64_t base) {
+static inline void note_rows(struct vgx_sim_race_access *a, uint64_t base) {
   uint32_t shift = 31 - (uint32_t)__builtin_clz(a->site->nbytes);
   for (uint32_t i = 0; i < a->site->row_count; i++) {
     const struct vgx_sim_row *row = &a->site->rows[i];

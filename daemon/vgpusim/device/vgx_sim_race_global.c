@@ -23,6 +23,7 @@
 #define WORDS 8u
 #define ALL_WORDS ((1u << WORDS) - 1)
 #define BLOCKS (1ull << 28)
+#define FETCHED_NBYTES 256u
 
 enum kind { STORE, LOAD, OTHER_LOAD, KINDS };
 
@@ -300,8 +301,9 @@ static bool note_half(const struct vgx_sim_race_access *a, struct segment *segme
 static void fetch_ahead(const struct vgx_sim_race_access *a, uint64_t address, uint32_t lane) {
   static uint64_t last[64]; /* addresses, by site and lane */
   uint64_t *before = &last[((uint64_t)a->note >> VGX_SIM_NOTE_SITE ^ lane) % 64], next = 2 * address - *before;
+  bool near = next - address + FETCHED_NBYTES < 2 * FETCHED_NBYTES; /* the processor fetches by itself */
   *before = address;
-  if (next >= VGX_SIM_REACH_BEGIN && next < VGX_SIM_SLOTS_BEGIN)
+  if (!near && next >= VGX_SIM_REACH_BEGIN && next < VGX_SIM_SLOTS_BEGIN)
     __builtin_prefetch(&segments[(next - VGX_SIM_REACH_BEGIN) / SEGMENT_NBYTES], 1);
 }
 

@@ -30,7 +30,7 @@ struct epoch {
   uint32_t launch, cta, clock, time;
 };
 
-static uint32_t now = 1; /* counts the operations that order CTAs */
+uint32_t vgx_sim_race_now = 1;
 static uint32_t last_fence[FENCES], last_acquire[FENCES];
 static struct epoch *epochs; /* a ring */
 static uint32_t last_epoch;
@@ -75,22 +75,20 @@ static const struct vgx_sim_site *site_of(vgx_sim_note n) { return sites[n >> VG
 
 uint32_t vgx_sim_race_site_nbytes(vgx_sim_note n) { return site_of(n) ? site_of(n)->nbytes : 0; }
 
-uint32_t vgx_sim_race_epoch(struct vgx_sim_races *r, uint32_t warp) {
-  if (r->current[warp].epoch && r->current[warp].time == now)
-    return r->current[warp].epoch;
+uint32_t vgx_sim_race_begin_epoch(struct vgx_sim_races *r, uint32_t warp) {
   if (last_epoch >= EPOCH_MAX)
     return 0;
   last_epoch++;
-  epochs[last_epoch % EPOCHS] = (struct epoch){r->launch, r->cta, r->warps[warp].of[warp], now};
+  epochs[last_epoch % EPOCHS] = (struct epoch){r->launch, r->cta, r->warps[warp].of[warp], vgx_sim_race_now};
   r->current[warp].epoch = last_epoch;
-  r->current[warp].time = now;
+  r->current[warp].time = vgx_sim_race_now;
   return last_epoch;
 }
 
 /* Accesses have times: those before a fence are not later than it, those after it are later. */
-void vgx_sim_race_fence(const struct vgx_sim_races *r) { last_fence[r->cta % FENCES] = now++; }
+void vgx_sim_race_fence(const struct vgx_sim_races *r) { last_fence[r->cta % FENCES] = vgx_sim_race_now++; }
 
-void vgx_sim_race_acquire(const struct vgx_sim_races *r) { last_acquire[r->cta % FENCES] = now++; }
+void vgx_sim_race_acquire(const struct vgx_sim_races *r) { last_acquire[r->cta % FENCES] = vgx_sim_race_now++; }
 
 static const struct epoch *epoch_at(vgx_sim_note n) {
   uint32_t number = vgx_sim_epoch_of(n);

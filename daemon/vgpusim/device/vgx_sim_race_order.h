@@ -121,7 +121,14 @@ void vgx_sim_race_found(struct vgx_sim_race_access *a, const struct vgx_sim_race
 /* Memory for epochs; false: memory is short. */
 bool vgx_sim_race_reserve_epochs(void);
 /* The warp's epoch: a new one when its clock or the time has changed. 0: numbers are used up. */
-uint32_t vgx_sim_race_epoch(struct vgx_sim_races *r, uint32_t warp);
+uint32_t vgx_sim_race_begin_epoch(struct vgx_sim_races *r, uint32_t warp);
+extern uint32_t vgx_sim_race_now; /* counts the operations that order CTAs */
+
+static inline uint32_t vgx_sim_race_epoch(struct vgx_sim_races *r, uint32_t warp) {
+  bool lasts = r->current[warp].epoch && r->current[warp].time == vgx_sim_race_now;
+  return lasts ? r->current[warp].epoch : vgx_sim_race_begin_epoch(r, warp);
+}
+
 uint32_t vgx_sim_race_last_epoch(void);
 void vgx_sim_race_clear_epochs(void);
 /* A number for a site, never 0; 0: there are too many. */
