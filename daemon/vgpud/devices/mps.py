@@ -4,6 +4,8 @@ clients of its server, and kernels of different workers run beside each other in
 
 from __future__ import annotations
 
+import os
+import stat
 import subprocess
 
 PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
@@ -12,11 +14,25 @@ _TIMEOUT_S = 10.0
 
 
 class MpsError(Exception):
-    """No control daemon answers; the text says what to do."""
+    """No control daemon answers, or it may be another user's; the text says what to do."""
+
+
+def _check_owner(pipe_directory: str) -> None:
+    """Whoever owns the folder can replace the control daemon's pipes, and so receive what workers send it. Raises
+    MpsError."""
+    try:
+        found = os.lstat(pipe_directory)
+    except OSError:
+        return  # no control daemon will answer there
+    if not stat.S_ISDIR(found.st_mode):
+        raise MpsError("it is no folder (a link is not followed)")
+    if found.st_uid not in (0, os.geteuid()):
+        raise MpsError(f"it belongs to user {found.st_uid}, neither root nor vgpud's user ({os.geteuid()})")
 
 
 def check(pipe_directory: str) -> None:
     """Ask the control daemon that the administrator has started. Raises MpsError."""
+    _check_owner(pipe_directory)
     mend = f"`{PIPE_DIRECTORY}={pipe_directory} {_CONTROL} -d`, as vgpud's user, starts one"
     try:
         done = subprocess.run(

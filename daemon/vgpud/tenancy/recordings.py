@@ -1,16 +1,20 @@
 """Recordings of sessions (vgpud.toml, [recording]): a file for each, in a folder of its tenant, for vgpud's user alone.
 
 A file begins with MAGIC, the length of a JSON document as 32 bits, and the document, padded to a multiple of 8 bytes;
-the worker appends what it receives and answers (executor/vgx_recording.h).
+then comes what the worker receives and answers (executor/vgx_recording.h). The worker writes that to a pipe, and vgpud
+to the file: a worker that a client has taken over can neither empty the file nor exceed `recording.session_mib`.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import struct
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -19,6 +23,7 @@ from vgpud import __version__
 from vgpud.proto.message import FEATURES_OF_SHARED_MEMORY, REGION
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from vgpud.config import Config
@@ -30,20 +35,72 @@ MAGIC = b"VGPUREC1"
 _INCOMPLETE = {*FEATURES_OF_SHARED_MEMORY, REGION, "images"}
 
 
-class Recording:
-    """Owns the descriptor of a session's file; close() closes it."""
+_PIPE_NBYTES = 1 << 20
+_PIECE_NBYTES = 1 << 16
+_LAST_ENTRY_NBYTES = 64  # the worker says in an entry beyond its limit that it has reached it
+_END_TIMEOUT_S = 1.0  # of the last bytes of recordings when vgpud ends
 
-    def __init__(self, path: Path, fd: int) -> None:
+
+class Recording:
+    """The pipe to a thread that writes a session's file; close() closes this end of it."""
+
+    def __init__(self, path: Path, file: int, limit_nbytes: int, exceeded: Callable[[], None]) -> None:
+        """Takes over the descriptor `file`. `exceeded` is called by the thread, once, if a worker writes more than the
+        limit; that is discarded. Raises OSError, and closes `file` then."""
         self.path = path
-        self._fd = fd
+        try:
+            source, self._fd = os.pipe()
+        except OSError:
+            os.close(file)
+            raise
+        with contextlib.suppress(OSError):  # an unprivileged user's pipes may have less
+            fcntl.fcntl(source, fcntl.F_SETPIPE_SZ, _PIPE_NBYTES)
+        writer = threading.Thread(
+            target=_copy,
+            args=(source, file, limit_nbytes + _LAST_ENTRY_NBYTES, exceeded),
+            name="recording",
+            daemon=True,
+        )
+        _WRITERS.add(writer)
+        writer.start()
 
     def fileno(self) -> int:
-        """The descriptor, which stays this object's."""
+        """The end that the worker writes to; it stays this object's."""
         return self._fd
 
     def close(self) -> None:
         """Close the descriptor."""
         os.close(self._fd)
+
+
+_WRITERS: set[threading.Thread] = set()
+
+
+def _copy(source: int, file: int, left: int, exceeded: Callable[[], None]) -> None:
+    """Copy until the pipe's other end is closed, at most `left` bytes; a full file system ends the file."""
+    try:
+        while piece := os.read(source, _PIECE_NBYTES):
+            kept = piece[: max(left, 0)]
+            if len(kept) < len(piece) and left >= 0:
+                exceeded()
+                left = -1
+            else:
+                left -= len(piece)
+            while kept:
+                kept = kept[os.write(file, kept) :]
+    except OSError:
+        pass  # the worker stops recording once its end of the pipe has no reader
+    finally:
+        os.close(source)
+        os.close(file)
+        _WRITERS.discard(threading.current_thread())
+
+
+@atexit.register
+def _finish() -> None:
+    """Workers outlive vgpud; those that have ended have their recordings whole."""
+    for writer in list(_WRITERS):
+        writer.join(_END_TIMEOUT_S)
 
 
 def open_recording(session: Session, config: Config, about: dict[str, Any]) -> Recording | None:
@@ -57,7 +114,12 @@ def open_recording(session: Session, config: Config, about: dict[str, Any]) -> R
     document += b" " * (-(len(MAGIC) + 4 + len(document)) % 8)
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     path = base / quote(session.tenant_name, safe="") / f"{stamp}-{session.epoch:x}-{session.number}.vgpurec"
-    return Recording(path, _create(path, MAGIC + struct.pack("<I", len(document)) + document))
+    file = _create(path, MAGIC + struct.pack("<I", len(document)) + document)
+
+    def exceeded() -> None:
+        session.log.warning("a worker writes more than its recording may have", path=str(path))
+
+    return Recording(path, file, config.recording.session_mib << 20, exceeded)
 
 
 def _create(path: Path, begin: bytes) -> int:

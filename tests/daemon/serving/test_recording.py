@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import stat
 import subprocess
@@ -73,6 +74,23 @@ def open_in(folder: Path, tenant: str) -> str:
     assert recording is not None
     recording.close()
     return recording.path.parent.name
+
+
+def test_a_worker_can_neither_exceed_nor_empty_its_recording(tmp_path):
+    config = parse_config(f"[recording]\ntenants = ['*']\ndir = '{tmp_path}'\nsession_mib = 1", source="c.toml")
+    warned = threading.Event()
+    log = SimpleNamespace(warning=lambda *_, **__: warned.set())
+    session = SimpleNamespace(**vars(session_of("uid:1")), log=log)
+    recording = open_recording(session, config, {"features": []})
+    assert recording is not None
+    begin = recording.path.stat().st_size
+    for _ in range(3):
+        assert os.write(recording.fileno(), bytes(1 << 20)) == 1 << 20
+    with pytest.raises(OSError, match="Invalid argument"):
+        os.ftruncate(recording.fileno(), 0)
+    assert warned.wait(PATIENCE_S)
+    recording.close()
+    assert begin + (1 << 20) <= recording.path.stat().st_size <= begin + (1 << 20) + 64
 
 
 def test_the_operators_folder_keeps_its_mode(tmp_path):
