@@ -169,6 +169,7 @@ def cupy(python: Path, checkout: Path) -> dict[str, Suite]:
             checkout / "tests",
             env=python_path(),
             tests=(folder,),
+            at_once=60,  # a process takes seconds to collect a file
             is_sampled=True,
         )
         for part, folder in parts.items()
