@@ -93,13 +93,13 @@ static void callback_due(void *id) {
 
 CUDA_HOST_NODE_PARAMS vgx_callback_of(struct vgx_session *s, uint32_t id) {
   callbacks_of = s;
+  atomic_store(&s->has_callbacks, true);
   return (CUDA_HOST_NODE_PARAMS){.fn = callback_due, .userData = (void *)(uintptr_t)id};
 }
 
 CUresult vgx_vgpuNextCallback(struct vgx_session *s, struct vgw_rep_vgpuNextCallback *rep) {
   struct timespec deadline = vgw_deadline(NEXT_TIMEOUT_S);
   CUresult result = CUDA_ERROR_NOT_READY;
-  atomic_store(&s->has_callbacks, true);
   pthread_mutex_lock(&s->callback_lock);
   for (int late = 0; result != CUDA_SUCCESS && !late && !atomic_load(&s->ended);) {
     struct vgx_callback *c = s->callbacks;

@@ -4,6 +4,7 @@
 #include "vgw_clock.h"
 #include "vgw_progress.h"
 #include "vgx_activity.h"
+#include "vgx_ahead.h"
 #include "vgx_execute.h"
 #include "vgx_image.h"
 
@@ -61,9 +62,12 @@ static bool receive(struct vgx_session *s, size_t want) {
     for (size_t i = 0; i < count; i++) {
       int fd;
       memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-      if (s->fd_count < VGX_MAX_FDS && (s->options->features & VGX_FEATURE_PINNED_FD)) {
+      pthread_mutex_lock(&s->ahead.lock);
+      bool fits = s->fd_count < VGX_MAX_FDS && (s->options->features & VGX_FEATURE_PINNED_FD);
+      if (fits)
         s->fds[s->fd_count++] = fd;
-      } else {
+      pthread_mutex_unlock(&s->ahead.lock);
+      if (!fits) {
         close(fd);
         vgx_violation(s, "unexpected file descriptors");
       }
@@ -148,6 +152,63 @@ static bool passes_on(struct vgx_session *s, const struct vgw_header *h, const s
          (atomic_load(&s->idle_count) > 0 || vgx_thread_start(s, run, NULL, answer_socket));
 }
 
+/* Whether the client has closed the socket, and no record of it is left. Waits until one of the two is known. */
+static bool is_at_end(const struct vgx_session *s) {
+  char next;
+  return s->begin == s->end && recv(s->fd, &next, 1, MSG_PEEK) == 0;
+}
+
+static void execute(struct executor_thread *t, const struct vgw_header *h) {
+  struct vgw_cursor in = {.cur = (const uint8_t *)(h + 1), .end = (const uint8_t *)h + h->length};
+  vgx_execute(t, h, &in, &vgx_operations[h->opcode]);
+}
+
+/* Answer the client when host functions are due. */
+static void *answer_questions(void *argument) {
+  struct executor_thread *t = argument;
+  const struct vgw_header *h;
+  while (!atomic_load(&t->s->ended) && (h = vgx_ahead_pop(t, &t->s->ahead.questions)))
+    execute(t, h);
+  vgx_thread_end(t);
+  return NULL;
+}
+
+/* Read ahead until the session ends. What was read earlier is executed even if the client has closed the socket. */
+static void *read_ahead(void *argument) {
+  struct executor_thread *t = argument;
+  struct vgx_session *s = t->s;
+  const struct vgw_header *h;
+  bool answers = vgx_thread_start(s, answer_questions, NULL, answer_socket), goes_on = true;
+  while (goes_on && !atomic_load(&s->ended) && !is_at_end(s) && (h = next_record(s))) {
+    if (!vgx_ahead_overtakes(h)) {
+      goes_on = vgx_ahead_push(s, answers && vgx_ahead_asks(h) ? &s->ahead.questions : &s->ahead.in_turn, h);
+      continue;
+    }
+    /* These operations need no context, and a driver may wait in entering one. */
+    struct vgw_header *own = memcpy(t->record, h, h->length);
+    own->context = 0;
+    execute(t, own);
+  }
+  vgx_ahead_end(s);
+  vgx_thread_end(t);
+  return NULL;
+}
+
+/* The next record that a thread executes which takes its turn; `reading` is held. From the first host function on
+ * another thread reads: it is started before the record that was just read is executed. */
+static const struct vgw_header *next_in_turn(struct executor_thread *t) {
+  struct vgx_session *s = t->s;
+  const struct vgw_header *h = s->ahead.started ? vgx_ahead_pop(t, &s->ahead.in_turn) : NULL;
+  if (h || atomic_load(&s->ended))
+    return h;
+  h = next_record(s);
+  if (!h || s->ahead.started || !vgx_ahead_is_due(s))
+    return h;
+  h = memcpy(t->record, h, h->length);
+  s->ahead.started = vgx_thread_start(s, read_ahead, NULL, answer_socket);
+  return h;
+}
+
 /* Take turns at reading until the session ends. */
 static void *run(void *argument) {
   struct executor_thread *t = argument;
@@ -160,7 +221,7 @@ static void *run(void *argument) {
       atomic_fetch_sub(&s->idle_count, 1);
       leading = true;
     }
-    const struct vgw_header *h = atomic_load(&s->ended) ? NULL : next_record(s);
+    const struct vgw_header *h = atomic_load(&s->ended) ? NULL : next_in_turn(t);
     if (!h)
       break;
     const struct vgx_operation *op = h->opcode < VGW_OP_COUNT ? &vgx_operations[h->opcode] : NULL;
@@ -171,13 +232,13 @@ static void *run(void *argument) {
     /* A thread that waits for `reading` continues with the next record; without one, this thread executes the record
      * itself. */
     if (passes_on(s, h, op)) {
-      memcpy(t->record, h, h->length);
+      if ((const void *)h != t->record)
+        memcpy(t->record, h, h->length);
       h = (const struct vgw_header *)t->record;
       pthread_mutex_unlock(&s->reading);
       leading = false;
     }
-    struct vgw_cursor in = {.cur = (const uint8_t *)(h + 1), .end = (const uint8_t *)h + h->length};
-    vgx_execute(t, h, &in, op);
+    execute(t, h);
   }
   if (leading)
     pthread_mutex_unlock(&s->reading);
@@ -220,6 +281,7 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
   s->fd = fd;
   vgx_quota_start(s);
   pthread_mutex_init(&s->reading, NULL);
+  vgx_ahead_init(s);
   pthread_mutex_init(&s->sending, NULL);
   pthread_mutex_init(&s->alone_lock, NULL);
   pthread_mutex_init(&s->table_lock, NULL);
@@ -251,6 +313,7 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
     while (s->fd_count)
       close(vgx_pop_fd(s));
     munmap(s->input, INPUT_NBYTES);
+    vgx_ahead_fini(s);
     vgx_handles_free(s);
     vgx_images_free(s);
     vgx_ipc_free(s);

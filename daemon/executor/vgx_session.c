@@ -41,6 +41,9 @@ void vgx_end(struct vgx_session *s, enum vgx_reason reason, const char *text) {
   atomic_store(&s->ended, true);
   shutdown(s->fd, SHUT_RDWR);
   vgx_callbacks_wake(s);
+  pthread_mutex_lock(&s->ahead.lock);
+  pthread_cond_broadcast(&s->ahead.changed);
+  pthread_mutex_unlock(&s->ahead.lock);
 }
 
 CUresult vgx_violation(struct vgx_session *s, const char *what) {
@@ -79,11 +82,14 @@ void vgx_reply_finish(struct vgx_reply *out, const void *fixed, uint64_t fixed_n
 }
 
 int vgx_pop_fd(struct vgx_session *s) {
-  if (!s->fd_count)
-    return -1;
-  int fd = s->fds[0];
-  s->fd_count--;
-  memmove(s->fds, s->fds + 1, s->fd_count * sizeof s->fds[0]);
+  int fd = -1;
+  pthread_mutex_lock(&s->ahead.lock);
+  if (s->fd_count) {
+    fd = s->fds[0];
+    s->fd_count--;
+    memmove(s->fds, s->fds + 1, s->fd_count * sizeof s->fds[0]);
+  }
+  pthread_mutex_unlock(&s->ahead.lock);
   return fd;
 }
 

@@ -82,7 +82,18 @@ struct vgx_session {
   uint8_t *input; /* bytes received and not yet executed: input[begin..end) */
   size_t begin, end;
   int fds[VGX_MAX_FDS];
-  uint32_t fd_count;
+  uint32_t fd_count; /* as `fds` under the lock of `ahead` */
+
+  struct {        /* vgx_ahead.h */
+    bool started; /* under `reading` */
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* of what follows, and of `ended` */
+    struct vgx_ahead_queue {
+      struct vgx_ahead_record *records, **end;
+      uint64_t nbytes; /* of these records */
+    } in_turn, questions;
+    bool over;
+  } ahead;
 
   pthread_mutex_t sending;
   pthread_mutex_t alone_lock; /* held by a VGX_ALONE operation; taken first of all locks */
@@ -122,7 +133,7 @@ struct vgx_session {
   pthread_mutex_t callback_lock;
   pthread_cond_t callback_due, callback_done;
   struct vgx_callback *callbacks;
-  atomic_bool has_callbacks;                       /* the client has asked for one */
+  atomic_bool has_callbacks;                       /* a stream or graph has one, or had */
   _Atomic(struct vgx_ring *) rings[VGW_RINGS_MAX]; /* set by the reading thread, before the client may name it */
 
   /* The memory that both sides of an open ring share. */

@@ -1,0 +1,91 @@
+#include "vgx_ahead.h"
+#include "vgw_records.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define KEPT_NBYTES_MAX (64ull << 20)
+
+struct vgx_ahead_record {
+  struct vgx_ahead_record *next;
+  _Alignas(16) struct vgw_header header; /* and the rest of the record */
+};
+
+void vgx_ahead_init(struct vgx_session *s) {
+  pthread_mutex_init(&s->ahead.lock, NULL);
+  pthread_cond_init(&s->ahead.changed, NULL);
+  s->ahead.in_turn.end = &s->ahead.in_turn.records;
+  s->ahead.questions.end = &s->ahead.questions.records;
+}
+
+bool vgx_ahead_is_due(const struct vgx_session *s) {
+  return atomic_load(&s->has_callbacks) && !atomic_load(&s->ring_memory[0]);
+}
+
+bool vgx_ahead_overtakes(const struct vgw_header *h) {
+  return h->opcode == VGW_OP_vgpuCallbackDone || h->opcode == VGW_OP_vgpuHostRead ||
+         h->opcode == VGW_OP_vgpuHostChanges || h->opcode == VGW_OP_vgpuHostWrite;
+}
+
+bool vgx_ahead_asks(const struct vgw_header *h) { return h->opcode == VGW_OP_vgpuNextCallback; }
+
+bool vgx_ahead_push(struct vgx_session *s, struct vgx_ahead_queue *queue, const struct vgw_header *h) {
+  struct vgx_ahead_record *kept = malloc(sizeof *kept + h->length);
+  if (!kept) {
+    vgx_end(s, VGX_ENDED_BY_RESOURCES, "no memory for what was read ahead");
+    return false;
+  }
+  kept->next = NULL;
+  memcpy(&kept->header, h, h->length);
+  pthread_mutex_lock(&s->ahead.lock);
+  while (queue->nbytes > KEPT_NBYTES_MAX && !atomic_load(&s->ended))
+    pthread_cond_wait(&s->ahead.changed, &s->ahead.lock);
+  *queue->end = kept;
+  queue->end = &kept->next;
+  queue->nbytes += h->length;
+  pthread_cond_broadcast(&s->ahead.changed);
+  pthread_mutex_unlock(&s->ahead.lock);
+  return true;
+}
+
+const struct vgw_header *vgx_ahead_pop(struct executor_thread *t, struct vgx_ahead_queue *queue) {
+  struct vgx_session *s = t->s;
+  pthread_mutex_lock(&s->ahead.lock);
+  while (!queue->records && !s->ahead.over && !atomic_load(&s->ended))
+    pthread_cond_wait(&s->ahead.changed, &s->ahead.lock);
+  struct vgx_ahead_record *oldest = atomic_load(&s->ended) ? NULL : queue->records;
+  if (oldest) {
+    queue->records = oldest->next;
+    if (!oldest->next)
+      queue->end = &queue->records;
+    bool was_full = queue->nbytes > KEPT_NBYTES_MAX;
+    queue->nbytes -= oldest->header.length;
+    if (was_full)
+      pthread_cond_broadcast(&s->ahead.changed);
+  }
+  pthread_mutex_unlock(&s->ahead.lock);
+  if (!oldest)
+    return NULL;
+  memcpy(t->record, &oldest->header, oldest->header.length);
+  free(oldest);
+  return (const struct vgw_header *)t->record;
+}
+
+void vgx_ahead_end(struct vgx_session *s) {
+  pthread_mutex_lock(&s->ahead.lock);
+  s->ahead.over = true;
+  pthread_cond_broadcast(&s->ahead.changed);
+  pthread_mutex_unlock(&s->ahead.lock);
+}
+
+static void drop(struct vgx_ahead_queue *queue) {
+  for (struct vgx_ahead_record *next; queue->records; queue->records = next) {
+    next = queue->records->next;
+    free(queue->records);
+  }
+}
+
+void vgx_ahead_fini(struct vgx_session *s) {
+  drop(&s->ahead.in_turn);
+  drop(&s->ahead.questions);
+}
