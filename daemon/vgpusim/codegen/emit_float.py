@@ -1,11 +1,8 @@
 """Floating-point arithmetic. f16 is computed as LLVM's half; bf16 in f32 and rounded once (LLVM's bfloat needs run-time
 functions on most CPUs). Nothing is contracted: fma only where PTX says so. Approximate operations are more accurate
-than a GPU's, but for reciprocals and quotients of f32 (emit_reciprocal.py)."""
+than a GPU's, but for those that have a card's tables (emit_reciprocal.py, emit_approximate.py)."""
 
 from __future__ import annotations
-
-import math
-import struct
 
 from vgpusim.codegen.emitter import Emitter, emits
 from vgpusim.codegen.lane_value import FP_NAMES, Form
@@ -279,7 +276,7 @@ def fused(e: Emitter, ins: ir.Instruction) -> None:
 
 @emits("rcp", "sqrt", "rsqrt", "sin", "cos", "ex2", "lg2", "tanh")
 def unary(e: Emitter, ins: ir.Instruction) -> None:
-    from vgpusim.codegen import emit_reciprocal, emit_rounding
+    from vgpusim.codegen import emit_approximate, emit_reciprocal, emit_rounding
 
     nbits = ir.TYPE_NBITS[ins.type]
     form, raw = e.sources(ins, ins.operands[1:2], nbits, any_nan=ins.type == "f32")
@@ -296,6 +293,10 @@ def unary(e: Emitter, ins: ir.Instruction) -> None:
             element, x = "float", e.v(f"fpext {wide.of('half')} {x} to {wide.of('float')}")
         if ins.opcode == "rcp" and ins.has("approx") and kind == "f32":
             value = emit_reciprocal.reciprocal(e, wide, x, ftz)
+        elif ins.opcode != "tanh" and ins.has("approx") and kind == "f32":
+            value = emit_approximate.approximate(e, wide, ins.opcode, x, ftz)
+        elif ins.opcode == "ex2":
+            value = emit_approximate.short_power(e, wide, x, kind)
         else:
             value = _function(e, ins.opcode, wide, element, x)
         if kind == "f16":
@@ -316,35 +317,7 @@ def _function(e: Emitter, name: str, form: Form, element: str, x: str) -> str:
             return e.v(f"fdiv {kind} {one}, {x}")
         case "rsqrt":
             return e.v(f"fdiv {kind} {one}, {e.fcall(form, 'sqrt', element, x)}")
-        case "ex2" if element == "float":
-            return _exp2(e, form, x)
-        case "ex2":
-            return e.fcall(form, "exp2", element, x)
-        case "lg2":
-            return e.fcall(form, "log2", element, x)
     return e.fcall(form, name, element, x)
-
-
-def _exp2(e: Emitter, form: Form, x: str) -> str:
-    """2**x in f32 within 2 ulp: the Taylor polynomial of the fraction in [-0.5, 0.5], scaled in two steps so that
-    results may be subnormal. LLVM would call libm lane by lane."""
-    single, kind = form.of("float"), form.int(32)
-    limited = e.fcall(form, "minnum", "float", x, form.fconst(129.0, "float"))
-    limited = e.fcall(form, "maxnum", "float", limited, form.fconst(-151.0, "float"))
-    whole = e.fcall(form, "roundeven", "float", limited)
-    fraction = e.v(f"fsub {single} {limited}, {whole}")
-    terms = [math.log(2) ** k / math.factorial(k) for k in range(8)]
-    rounded = [struct.unpack("f", struct.pack("f", term))[0] for term in terms]
-    result = form.fconst(rounded[7], "float")
-    for term in reversed(rounded[:7]):
-        result = e.fcall(form, "fma", "float", result, fraction, form.fconst(term, "float"))
-    power = e.v(f"fptosi {single} {whole} to {kind}")
-    half = e.v(f"ashr {kind} {power}, {form.const(1, 32)}")
-    for part in (half, e.v(f"sub {kind} {power}, {half}")):
-        bits = e.v(f"shl {kind} {e.v(f'add {kind} {part}, {form.const(127, 32)}')}, {form.const(23, 32)}")
-        result = e.v(f"fmul {single} {result}, {e.v(f'bitcast {kind} {bits} to {single}')}")
-    nan = e.v(f"fcmp uno {single} {x}, {x}")
-    return e.v(f"select {form.int(1)} {nan}, {single} {x}, {single} {result}")
 
 
 @emits("copysign")

@@ -9,26 +9,34 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vgpusim.codegen.emitter import Emitter
+from vgpusim.codegen.interpolation_tables import Rows
 from vgpusim.codegen.lane_value import Form
 
-_LOW_NBITS = 8  # of the rest: products of two of these bits have too low a weight for any squarer here
+REST_NBITS = 17
+_LOW_NBITS = 9  # of the rest: products of two of these bits have too low a weight for the squarer
 _BEND_AT = 18  # in a table's entry: the slope below it, the start of 32 bits above the bend
 
 
 @dataclass(frozen=True)
 class Interpolator:
-    """The function is the floor of `start + (rounding + bend * square + slope * rest) / 2**15`, with the start in
-    quarters."""
+    """The function is `(start << 8 + start_shift) + rounding + bend * square + slope * rest`."""
 
     name: str
-    rows: tuple[tuple[int, int, int], ...]  # start, slope and bend of each interval
-    rest_nbits: int
-    dropped: int  # partial products of the rest's square below 2**dropped are left out; the square's unit
+    rows: Rows  # start, slope and bend of each interval
+    start_shift: int
     rounding: int
 
 
-def interpolate(f: Emitter, form: Form, table: Interpolator, interval: str, rest: str) -> str:
-    """The table's value; `interval` and `rest` are i32."""
+def interpolate(f: Emitter, form: Form, table: Interpolator, interval: str, rest: str, dropped: int) -> str:
+    """The function without its last `dropped` bits, at least 8; `interval` and `rest` are i32, the rest of 17 bits."""
+    word = form.int(32)
+    high, low = parts(f, form, table, interval, rest)
+    low = f.v(f"ashr {word} {low}, {form.const(8, 32)}")
+    return f.v(f"lshr {word} {f.v(f'add {word} {high}, {low}')}, {form.const(dropped - 8, 32)}")
+
+
+def parts(f: Emitter, form: Form, table: Interpolator, interval: str, rest: str) -> tuple[str, str]:
+    """The function as two i32: 256 times the first, and the second. The sum has up to 41 bits."""
     word = form.int(32)
 
     def op(operation: str, a: str, b: str | int) -> str:
@@ -37,28 +45,24 @@ def interpolate(f: Emitter, form: Form, table: Interpolator, interval: str, rest
     start, both = _entry(f, form, table, interval)
     slope_high = op("ashr", op("shl", both, 32 - _BEND_AT), 32 - _BEND_AT + 8)
     slope_low, bend = op("and", both, 255), op("ashr", both, _BEND_AT)
-    # The sum has up to 41 bits: its low part first, without the bits that the shift drops.
-    low = op("add", op("mul", bend, _square(f, form, table, rest)), table.rounding)
-    low = op("add", low, op("mul", slope_low, rest))
-    high = op("add", start, op("mul", slope_high, rest))
-    return op("lshr", op("add", high, op("ashr", low, 8)), 7)
+    low = op("add", op("mul", bend, _square(f, form, rest)), table.rounding)
+    return op("add", start, op("mul", slope_high, rest)), op("add", low, op("mul", slope_low, rest))
 
 
-def _square(f: Emitter, form: Form, table: Interpolator, rest: str) -> str:
-    """The square of the rest in units of 2**dropped, with each pair of equal products folded into one."""
-    word, nbits = form.int(32), 2 * table.rest_nbits - table.dropped
-    assert nbits <= 16 <= table.dropped <= 18
-    half = form.int(16)
+def _square(f: Emitter, form: Form, rest: str) -> str:
+    """The square of the rest in units of 2**19: each pair of equal products is folded into one, and those of less are
+    left out."""
+    word, half = form.int(32), form.int(16)
 
     def op(operation: str, a: str, b: str | int) -> str:
         return f.v(f"{operation} {half} {a}, {form.const(b, 16) if isinstance(b, int) else b}")
 
     high = f.v(f"trunc {word} {f.v(f'lshr {word} {rest}, {form.const(_LOW_NBITS, 32)}')} to {half}")
     low = op("and", f.v(f"trunc {word} {rest} to {half}"), (1 << _LOW_NBITS) - 1)
-    square = op("lshr", op("mul", high, high), table.dropped - 16)
-    for bit in range(1, table.rest_nbits - _LOW_NBITS):
+    square = op("lshr", op("mul", high, high), 1)
+    for bit in range(1, REST_NBITS - _LOW_NBITS):
         absent = f.v(f"icmp eq {half} {op('and', high, 1 << bit)}, {form.const(0, 16)}")
-        part = op("lshr", low, table.dropped - 9 - bit)
+        part = op("lshr", low, _LOW_NBITS - bit)
         part = f.v(f"select {form.int(1)} {absent}, {half} {form.const(0, 16)}, {half} {part}")
         square = op("add", square, part)
     return f.v(f"zext {half} {square} to {word}")
@@ -69,9 +73,10 @@ def _entry(f: Emitter, form: Form, table: Interpolator, interval: str) -> tuple[
     word, wide = form.int(32), form.int(64)
     name = f"@interpolator.{table.name}"
     entries = [
-        start << 37 | (bend << _BEND_AT | slope & (1 << _BEND_AT) - 1) & 0xFFFFFFFF for start, slope, bend in table.rows
+        start << 32 + table.start_shift | bend % (1 << 32 - _BEND_AT) << _BEND_AT | slope % (1 << _BEND_AT)
+        for start, slope, bend in table.rows
     ]
-    listed = ", ".join(f"i64 {entry}" for entry in entries)
+    listed = f.constants(64, entries)[1:-1]
     f.helper(name, f"{name} = private constant [{len(entries)} x i64] [{listed}], align 64\n")
     at = f.v(f"getelementptr i64, ptr {name}, {word} {interval}")
     if not form.vector:
@@ -83,9 +88,9 @@ def _entry(f: Emitter, form: Form, table: Interpolator, interval: str) -> tuple[
         wide, f"llvm.masked.gather.{form.suffix('i64')}.v{form.n}p0", (pointers, at), ("i32", "8"),
         (form.int(1), form.const(1, 1)), (wide, "poison"),
     )  # fmt: skip
-    parts = f.v(f"bitcast {wide} {f.v(call)} to {lanes}")
+    halves = f.v(f"bitcast {wide} {f.v(call)} to {lanes}")
     odd, even = (", ".join(f"i32 {2 * k + place}" for k in range(form.n)) for place in (1, 0))
     high, low = (
-        f.v(f"shufflevector {lanes} {parts}, {lanes} poison, <{form.n} x i32> <{order}>") for order in (odd, even)
+        f.v(f"shufflevector {lanes} {halves}, {lanes} poison, <{form.n} x i32> <{order}>") for order in (odd, even)
     )
     return high, low

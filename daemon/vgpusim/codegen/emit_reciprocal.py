@@ -10,7 +10,7 @@ from vgpusim.codegen.emitter import Emitter
 from vgpusim.codegen.interpolation_tables import RECIPROCAL
 from vgpusim.codegen.lane_value import Form
 
-_TABLE = Interpolator("reciprocal", RECIPROCAL, rest_nbits=16, dropped=17, rounding=2023)
+_TABLE = Interpolator("reciprocal", RECIPROCAL, start_shift=6, rounding=4046)
 _INFINITY, _NAN = 0x7F800000, 0x7FFFFFFF
 
 
@@ -63,7 +63,8 @@ def _function(e: Emitter, form: Form, name: str) -> str:
 
     bits = f.from_fp(form, "%x", "f32")
     exponent = op("and", op("lshr", bits, 23), 255)
-    mantissa = interpolate(f, form, _TABLE, op("and", op("lshr", bits, 16), 127), op("and", bits, 0xFFFF))
+    rest = op("and", op("shl", bits, 1), 0x1FFFF)
+    mantissa = interpolate(f, form, _TABLE, op("and", op("lshr", bits, 16), 127), rest, 16)
     result = op("add", op("shl", op("sub", number(253), exponent), 23), mantissa)
     small = f.v(f"icmp slt {word} {result}, {number(0x800000)}")  # infinite operands, too
     result = f.v(f"select {flag} {small}, {word} {number(0)}, {word} {result}")

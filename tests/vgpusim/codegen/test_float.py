@@ -107,7 +107,8 @@ def test_approximations(name: str, function: Callable[[Array], Array], tolerance
         else f"{name}.approx.f32 %d0, %a0;"
     )
     (result,) = apply(body, [a], "f4")
-    np.testing.assert_allclose(result, function(a.astype("f8")), rtol=tolerance, atol=1e-6)
+    error = 5e-6 if name in ("sin", "cos") else 1e-6  # their argument is multiplied by 1 / (2 * pi), and truncated
+    np.testing.assert_allclose(result, function(a.astype("f8")), rtol=tolerance, atol=error)
     special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan], "f4")
     with np.errstate(all="ignore"):
         (result,) = apply(f"{name}.approx.f32 %d0, %a0;", [special], "f4")
@@ -121,7 +122,8 @@ def test_exp2_over_its_whole_range() -> None:
     with np.errstate(all="ignore"):
         exact = np.exp2(a.astype("f8"))
         np.testing.assert_allclose(result.astype("f8"), exact.astype("f4").astype("f8"), rtol=2.5e-7, atol=1.5e-45)
-    assert np.array_equal(result[5000:], np.exp2(a[5000:].astype("f8")).astype("f4"))
+    normal = a[5000:] >= -126  # a card computes what is below as the square of half the power
+    assert np.array_equal(result[5000:][normal], np.exp2(a[5000:][normal].astype("f8")).astype("f4"))
 
 
 def directed(x: Fraction, mode: str, kind: str) -> float:
