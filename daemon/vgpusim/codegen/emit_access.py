@@ -8,7 +8,7 @@ sides of the range are not mapped, so an access that is closer than that to a te
 
 from __future__ import annotations
 
-from vgpusim.codegen import abi, emit_absent, emit_count, emit_watch
+from vgpusim.codegen import abi, emit_count, emit_watch
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emitter import Emitter
 from vgpusim.codegen.lane_pattern import UNIFORM, VARYING, Pattern
@@ -69,7 +69,6 @@ def address(
         at, inside = plus(e, whole, offset), _is_inside(e, base, offset, nbytes)
         fixed = inside and isinstance(base, ir.Symbol) and space != "global"
     fixed = fixed and not _is_misplaced(e, base, offset, space, align)
-    emit_absent.note_write(e, ins, space, at)
     if e.state.counted:
         emit_count.access(e, ins, space or "other", nbytes, kind, mask, sizes)
     if e.state.watched and not (fixed and isinstance(base, ir.Symbol) and base.name not in e.program.shared):

@@ -260,9 +260,8 @@ class WarpFunction:
                 if (first := e.pairs[id(ins)]) is not None:
                     emit_pairs.emit(e, first, ins)
                 continue
-            emit_absent.note(e, ins)
             found = emit_index.derive(e, ins)
-            e.emit(ins)
+            e.emit(ins, emit_absent.kept(e, ins))
             if found is not None:
                 e.indices[found[0]] = found[1]
         e.guard = None

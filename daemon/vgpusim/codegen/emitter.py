@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from vgpusim.codegen import nan_payload
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.induction import Induction
-from vgpusim.codegen.lane_pattern import UNIFORM, linear
+from vgpusim.codegen.lane_pattern import UNIFORM, VARYING, linear
 from vgpusim.codegen.lane_value import FP_NAMES, LANES, SCALAR, Bound, Form, Indexed, Value
 from vgpusim.codegen.passes import State
 from vgpusim.codegen.uniformity import Shape, local_stride, special_shape
@@ -455,8 +455,8 @@ class Emitter:
             self.e(f"store i32 %cta.{name}, ptr {self.v(f'getelementptr i32, ptr {cta}, i32 {axis}')}")
         return cta
 
-    def emit(self, ins: ir.Instruction) -> None:
-        """Emit one instruction."""
+    def emit(self, ins: ir.Instruction, kept: Value | None = None) -> None:
+        """Emit one instruction; `kept`: uniform, whether it is executed."""
         self.instruction = ins
         emitter = EMITTERS.get(".".join((ins.opcode, *ins.modifiers[:1]))) or EMITTERS.get(ins.opcode)
         if emitter is None:
@@ -467,6 +467,11 @@ class Emitter:
         self.guard = None
         if ins.guard is not None:
             self.guard = self.read(ir.Not(ins.guard) if ins.guard_negated else ins.guard, 1)
+        if kept is not None and self.guard is None:
+            self.guard = kept
+        elif kept is not None and self.guard is not None:
+            both = self.v(f"and {LANES.int(1)} {self.vector(self.guard)}, {self.vector(kept)}")
+            self.guard = Value(both, 1, VARYING)
         self.e(f"; {ins.line}: {ins.text}")
         try:
             emitter(self, ins)

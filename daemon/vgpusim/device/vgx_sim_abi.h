@@ -120,8 +120,9 @@ struct vgx_sim_services {
   uint32_t changed;     /* atomic: enum vgx_sim_changed, of such a kernel */
   uint32_t watches_all; /* nonzero: known accesses (struct vgx_sim_known) are announced, too */
   /* Such a kernel is about to change memory below own_begin, or what others see besides memory, and `changed` is not
-   * yet VGX_SIM_CHANGED: sets it. Does not return if the launch is to begin again. */
-  void (*change)(struct vgx_sim_services *);
+   * yet VGX_SIM_CHANGED: sets it, and returns 1; 0, or, unless `may_skip`, does not return, if the launch is to begin
+   * again. */
+  int32_t (*change)(struct vgx_sim_services *, int32_t may_skip);
 };
 
 enum vgx_sim_changed {

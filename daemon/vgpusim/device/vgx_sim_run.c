@@ -149,9 +149,12 @@ static enum vgx_sim_changed decide(struct vgx_sim_services *services, enum vgx_s
              : state;
 }
 
-static void serve_change(struct vgx_sim_services *services) {
-  if (decide(services, VGX_SIM_CHANGED) == VGX_SIM_TO_BEGIN_AGAIN)
+static int32_t serve_change(struct vgx_sim_services *services, int32_t may_skip) {
+  if (decide(services, VGX_SIM_CHANGED) == VGX_SIM_CHANGED)
+    return 1;
+  if (!may_skip)
     fail_with(of_services(services), CUDA_ERROR_NOT_SUPPORTED, "to begin again");
+  return 0;
 }
 
 /* Where more functions are absent than a launch may have, begin_again says so. */

@@ -72,16 +72,16 @@ _MODIFIERS = frozenset(
     e5m2x4 ecl ecr element_stride elemtype eq equ exch expect_tx f4e fence fill_mode filter_mode finite
     force_unnormalized_coords fractional ftz full g ge get geu gl global global_address global_dim global_stride gpu
     grad gt gtu h0 h1 height hi hs idx im2col im2col_no_offs inc inc_wrap infinite init interleave_layout inval
-    is_canceled is_explicit item kind l launch_dependents layout ld ld_reduce le leu level lo load local ls lt ltu max
-    maxntid mbarrier mbarrier_init merge min mma mma_async mmio mul multicast mxf4 mxf4nvf4 mxf8f6f4 n1x2 n1x4 nan nc ne
-    neg neu noComplete nofetch noftz noinc normal normalized_coords not notanumber num num_mipmap_levels num_samples
-    number oob or ordered_metadata pack param parity pending_count popc proxy query_cancel r rank rc16 rc8 read red
-    reduce registers relaxed release relinquish_alloc_permit relu replace rm rmi rn rna rni row row_major rp rpi rs rz
-    rzi s s2 s2f6x2 s4 s8x4 samplerref sat satfinite sc scale_vec_size sem shared shift shiftamt shr15 shr7 sp sparsity
-    spform st store subnormal sum surfref swizzle_atomicity swizzle_mode sync sys tensor tensormap tensormap_generic
-    test_wait texref tf32 tile to trans transpose trap try_cancel try_wait u u2 u4 u8x4 ue4m3 ue4m3x2 ue5m3 ue5m3x2
-    ue8m0 ue8m0x2 uni unified unpack up v2 v4 v8 vec volatile vote wait wait_all wait_group wait_sync warp warpx2 warpx4
-    wb weak wide wide2 width wrap ws wt x1 x128 x16 x2 x32 x4 x64 x8 xor xorsign zero zfill
+    is_canceled is_explicit item kind l launch_dependents layout ld ld_reduce le leu level lo load local ls lt ltu lu
+    max maxntid mbarrier mbarrier_init merge min mma mma_async mmio mul multicast mxf4 mxf4nvf4 mxf8f6f4 n1x2 n1x4 nan
+    nc ne neg neu noComplete nofetch noftz noinc normal normalized_coords not notanumber num num_mipmap_levels
+    num_samples number oob or ordered_metadata pack param parity pending_count popc proxy query_cancel r rank rc16 rc8
+    read red reduce registers relaxed release relinquish_alloc_permit relu replace rm rmi rn rna rni row row_major rp
+    rpi rs rz rzi s s2 s2f6x2 s4 s8x4 samplerref sat satfinite sc scale_vec_size sem shared shift shiftamt shr15 shr7 sp
+    sparsity spform st store subnormal sum surfref swizzle_atomicity swizzle_mode sync sys tensor tensormap
+    tensormap_generic test_wait texref tf32 tile to trans transpose trap try_cancel try_wait u u2 u4 u8x4 ue4m3 ue4m3x2
+    ue5m3 ue5m3x2 ue8m0 ue8m0x2 uni unified unpack up v2 v4 v8 vec volatile vote wait wait_all wait_group wait_sync warp
+    warpx2 warpx4 wb weak wide wide2 width wrap ws wt x1 x128 x16 x2 x32 x4 x64 x8 xor xorsign zero zfill
     """.split()  # noqa: SIM905
 )
 """Modifiers of any instruction that are not types; those with `::` and shapes are known by their form."""

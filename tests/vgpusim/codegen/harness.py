@@ -69,7 +69,7 @@ _MALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
 _FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 _ABSENT = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_char_p, *_PLACE)
-_CHANGE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_CHANGE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32)
 _ANOTHER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
 
 LOADER = Loader()
@@ -232,8 +232,9 @@ def run(
     def absent(_: int, pointer: int, message: bytes, _cta: Any, _thread: int) -> None:
         events.absent.append((pointer - keep[FUNCTIONS][1], message, bool(services.changed)))
 
-    def change(_: int) -> None:
+    def change(_: int, _may_skip: int) -> int:
         services.changed = abi.CHANGED
+        return 1
 
     asking, changing = _ABSENT(absent), _CHANGE(change)
     services.absent = ctypes.cast(asking, ctypes.c_void_p)

@@ -53,6 +53,20 @@ $out: ret; }}"""
         assert np.array_equal(wide, source.astype(np.int32))
 
 
+def test_cache_operators() -> None:
+    """They are hints, but for .cv and .wt, which are volatile."""
+    loads, stores = ("ca", "cg", "cs", "lu", "cv"), ("wb", "cg", "cs", "wt")
+    copies = [
+        f"ld.global.{load}.u32 %r0, [%x0+{4 * i}]; st.global.{stores[i % 4]}.u32 [%x1+{4 * i}], %r0;"
+        for i, load in enumerate(loads)
+    ]
+    text = f""".visible .entry k(.param .u64 a, .param .u64 b) {{ .reg .b32 %r<2>; .reg .b64 %x<2>;
+ld.param.u64 %x0, [a]; ld.param.u64 %x1, [b]; {" ".join(copies)} ret; }}"""
+    source, out = np.arange(1, 6, dtype=np.uint32), np.zeros(5, np.uint32)
+    run(HEADER + text, "k", 1, 1, [source, out])
+    assert np.array_equal(out, source)
+
+
 @pytest.mark.parametrize("kind", ["b32", "b64"])
 @pytest.mark.parametrize("has", [True, False])
 def test_scattered_with_and_without_masked_gathers(kind: str, has: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ TEXT = (
     + kernel("plain")
     + kernel("own", "{ .local .u64 mine; cvta.local.u64 %f, mine; @!%p st.u64 [%g], %d; st.u64 [%f], %d; }")
     + kernel("writes", "@!%p st.u32 [%d], %t;") + kernel("counts", "atom.global.add.u32 %v, [%d], 0;")
-    + kernel("between", between="@!%p st.u32 [%d], %t;")
+    + kernel("between", between="@!%p st.u32 [%d], %t;") + kernel("needs", between="atom.global.add.u32 %v, [%d], 0;")
     + kernel("prints", "{ .param .b64 f; .param .b64 a; .param .b32 r; st.param.b64 [f], %d; st.param.b64 [a], %d; "
              "call (r), vprintf, (f, a); ld.param.b32 %v, [r]; }")
 )
@@ -79,6 +79,7 @@ for device in range(2):
         assert launch(name, TWICE, TWICE) == [4 * i for i in range(THREADS)], name
         assert launch(name, PURE, PLUS) == [i + 1000 for i in range(THREADS)], name
         assert launch(name, TWICE, PLUS) == [2 * i + 1000 for i in range(THREADS)], name
+    assert launch("between", TWICE, PLUS) == [1000, *(2 * i + 1000 for i in range(1, THREADS))]
 library, kernel, null = b.ffi.new("CUlibrary *"), b.ffi.new("CUkernel *"), b.ffi.NULL
 assert b.table.load_library(library, b.ffi.from_buffer(TEXT.encode() + bytes(1)), len(TEXT) + 1) == 0
 assert b.table.cuLibraryGetKernel(kernel, library[0], b"plain") == 0
@@ -115,7 +116,7 @@ def test_launches_that_fail(tmp_path: Path) -> None:
         + """
 print(launch("writes", TWICE, TWICE))
 for device, (name, first, second) in enumerate(
-    [("counts", TWICE, TWICE), ("prints", TWICE, TWICE), ("between", TWICE, PLUS), ("plain", OTHER, OTHER)], 1
+    [("counts", TWICE, TWICE), ("prints", TWICE, TWICE), ("needs", TWICE, PLUS), ("plain", OTHER, OTHER)], 1
 ):
     start(device)
     print(launch(name, first, second))
@@ -127,7 +128,7 @@ print(launch("plain", NOTHING, NOTHING))
     assert out.split() == ["801"] * 4 + ["719"] * 2
     lines = [line for line in err.splitlines() if "ended with error" in line]
     what = "call through a pointer, of more functions than a kernel can hold"
-    for line, name in zip(lines, ("writes", "counts", "prints", "between"), strict=False):
+    for line, name in zip(lines, ("writes", "counts", "prints", "needs"), strict=False):
         assert f"kernel {name} ended with error 801: {what}" in line
         assert "after it has changed memory" in line
     assert len(lines) == 6
