@@ -29,7 +29,26 @@ def is_wanted(program: str, environment: Mapping[str, str]) -> bool:
     if binary is None or not (_PYTHON.match(binary.name) or _PYTHON.match(binary.resolve().name)):
         return True  # a shell, make, ...: it may start any Python
     named = shutil.which(program, path=path)
-    return any((site / "torch/version.py").is_file() for site in _sites({named, str(binary)}, environment))
+    sites = list(_sites({named, str(binary)}, environment))
+    return any((site / "torch/version.py").is_file() or _leads_elsewhere(site) for site in sites)
+
+
+def _leads_elsewhere(site: Path) -> bool:
+    """Whether a .pth file adds folders of packages: one that has torch, or some that only Python itself would find."""
+    lines = [line for file in site.glob("*.pth") for line in _text(file).splitlines()]
+    return any(
+        "addsitedir" in line or "sys.path" in line
+        if line.startswith("import")
+        else line.strip() and not line.startswith("#") and (site / line.strip() / "torch/version.py").is_file()
+        for line in lines
+    )
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _sites(programs: set[str | None], environment: Mapping[str, str]) -> Iterator[Path]:
