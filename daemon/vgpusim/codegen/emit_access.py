@@ -76,7 +76,8 @@ def address(
         return at
     if fixed:
         return at  # where the compiler has put it
-    known = base if isinstance(base, ir.Reg) and mask is None else None
+    # What is found of an address of local memory in 32 bits is not true of the register as another address.
+    known = base if isinstance(base, ir.Reg) and mask is None and (space == "shared" or base.nbits == 64) else None
     check(e, ins, at, nbytes, align, kind, mask, inside=inside, base=known, offset=offset)
     return at
 
@@ -152,11 +153,12 @@ def check(
     inside = inside or not e.state.confined
     if base is not None and abs(offset) <= _MARGIN_NBYTES:
         aligned, rest, reached = e.checked.get(base, (1, 0, False))
+        reaches = reached or not inside  # an offset in the shared window says nothing about it as an address
         inside = inside or reached
         if align <= aligned and (offset - rest) % align == 0:
             align = 1
         if e.guard is None:
-            e.checked[base] = (align, offset % align, True) if align > 1 else (aligned, rest, True)
+            e.checked[base] = (align, offset % align, reaches) if align > 1 else (aligned, rest, reaches)
     bits = (0 if inside else _OUTSIDE) | (align - 1)
     if bits == 0:
         return

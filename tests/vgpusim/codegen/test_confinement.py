@@ -134,6 +134,18 @@ def test_a_guard_proves_nothing_for_others() -> None:
     assert [thread for *_, thread in attack(body)[0].outside] == [5, *range(BLOCK)]
 
 
+@pytest.mark.parametrize("first", ["ld.shared.u32 %r4, [%x2];", "ld.shared.v2.u64 {%x3, %x4}, [%x2+16];"])
+def test_an_offset_in_shared_memory_proves_nothing_for_an_address(first: str) -> None:
+    """A register names other memory as an offset in the shared window, of which only 32 bits count."""
+    events, _ = attack(f"{first} st.u32 [%x2], %r0;")
+    assert len(events.outside) == BLOCK
+
+
+def test_local_memory_in_32_bits_proves_nothing_for_an_address() -> None:
+    events, _ = attack("mov.u32 %r3, own; ld.local.u32 %r4, [%r3]; ld.u32 %r5, [%r3];")
+    assert len(events.outside) == 2 * BLOCK  # tests' own local memory lies anywhere, too
+
+
 def test_variables_need_no_check_and_lie_where_they_lie() -> None:
     """The compiler makes these addresses itself: those of parameters and of local and shared variables."""
     body = """st.local.u32 [own+4], %r0; ld.local.u32 %r4, [own+4]; st.shared.u32 [s+8], %r4; ld.param.u64 %x5, [q+0];
