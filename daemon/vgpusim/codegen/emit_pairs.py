@@ -79,9 +79,10 @@ def _may_wait(instructions: Sequence[ir.Instruction], first: int, second: int) -
 
 
 def note(e: Emitter, ins: ir.Instruction, row: str) -> None:
-    """Remember a row of pairs of all lanes that an instruction has loaded."""
-    if e.pairs:
-        e.ready[(_PAIR, *ir.defined(ins))] = row
+    """Remember a row of pairs that an instruction has loaded, if all lanes have it: the others keep what they had."""
+    targets = ir.defined(ins)
+    if e.pairs and ins.guard is None and len(set(targets)) == 2 and ir.TYPE_NBITS[ins.type] == 32:
+        e.ready[(_PAIR, *targets)] = row
 
 
 def emit(e: Emitter, first: ir.Instruction, second: ir.Instruction) -> None:

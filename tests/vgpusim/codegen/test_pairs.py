@@ -91,3 +91,15 @@ def test_orders(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emit_pairs, "_LEAST", 1)
     pairs, single = both(ordered(seed), monkeypatch)
     assert np.array_equal(pairs, single)
+
+
+@pytest.mark.parametrize("first", ["%f10, %f12", "%f24, %f25"])  # terms, or factors
+def test_rows_that_only_some_lanes_load(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other lanes keep what the registers had."""
+    body = steps("fma.rn.f32", new=False, swapped=False)
+    line = f"@%q ld.shared.v2.f32 {{{first}}}, [%r10+512];"
+    lines = body.splitlines()
+    at = [i for i, text in enumerate(lines) if text.startswith("fma")][4]
+    lines[at:at] = ["{ .reg .pred %q; setp.gt.u32 %q, %r1, 5;", line, "}"]
+    pairs, single = both("\n".join(lines), monkeypatch)
+    assert np.array_equal(pairs, single)
