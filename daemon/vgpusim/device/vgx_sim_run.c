@@ -27,6 +27,7 @@
 #define NULL_NBYTES (1u << 16) /* an address below it is a null pointer with an index */
 #define AGAIN_MS_MAX 5000u     /* for running a block again to say more about its fault */
 #define ABSENT_MAX (VGX_SIM_FOLLOWED_MAX + 1)
+#define NO_FUNCTION "call through a pointer that is not a function of this form"
 #define GATHER_MS_MAX 5000u /* for a launch to find all functions that it lacks */
 
 /* One run of a launch. */
@@ -161,6 +162,8 @@ static int32_t serve_change(struct vgx_sim_services *services, int32_t may_skip)
 static void serve_absent(struct vgx_sim_services *services, uint64_t pointer, const char *message,
                          const uint32_t cta[3], uint32_t thread) {
   struct run *run = of_services(services);
+  if (!pointer)
+    serve_fail(services, CUDA_ERROR_LAUNCH_FAILED, NO_FUNCTION, cta, thread);
   if (decide(services, VGX_SIM_TO_BEGIN_AGAIN) == VGX_SIM_CHANGED) {
     char text[MESSAGE_NBYTES];
     snprintf(text, sizeof text, "%s after it has changed memory", message);
@@ -327,7 +330,7 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
   }
   CUresult result = vgx_sim_pool_run(&job, fault);
   memset(absent, 0, sizeof run.absent);
-  if (run.services.changed == VGX_SIM_TO_BEGIN_AGAIN) { /* whatever it came to without the functions */
+  if (run.services.changed == VGX_SIM_TO_BEGIN_AGAIN && run.absent[0]) { /* whatever it came to without the functions */
     result = CUDA_ERROR_NOT_SUPPORTED;
     memcpy(absent, run.absent, sizeof run.absent);
   }
@@ -381,9 +384,8 @@ static CUresult begin_again(const struct vgx_sim_launch_op *l, const uint64_t *a
   for (; *absent; absent++) {
     for (uint64_t i = 0; i < l->form.followed.count; i++)
       if (form.followed.pointers[i] == *absent) {
-        vgx_sim_reason(CUDA_ERROR_LAUNCH_FAILED, true,
-                       "kernel %s ended with error %d: call through a pointer that is not a function of this form",
-                       l->function->name, CUDA_ERROR_LAUNCH_FAILED);
+        vgx_sim_reason(CUDA_ERROR_LAUNCH_FAILED, true, "kernel %s ended with error %d: " NO_FUNCTION, l->function->name,
+                       CUDA_ERROR_LAUNCH_FAILED);
         return CUDA_ERROR_LAUNCH_FAILED;
       }
     if (form.followed.count == VGX_SIM_FOLLOWED_MAX) {

@@ -133,3 +133,21 @@ print(launch("plain", NOTHING, NOTHING))
         assert "after it has changed memory" in line
     assert len(lines) == 6
     assert all("call through a pointer that is not a function of this form" in line for line in lines[4:])
+
+
+def test_a_null_pointer_is_no_function(tmp_path: Path) -> None:
+    """Called at once, or by a launch that has begun again."""
+    out, err = run(
+        tmp_path,
+        _SETUP
+        + """
+for device, first in ((1, NOTHING), (2, TWICE)):
+    start(device)
+    b.write(b.variable(module, "table"), struct.pack("<Q", 0))
+    print(launch("plain", first, NOTHING))
+""",
+    )
+    assert out.split() == ["719"] * 2
+    lines = [line for line in err.splitlines() if "ended with error" in line]
+    assert len(lines) == 2
+    assert all("719: call through a pointer that is not a function" in line for line in lines)
