@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEPT_NBYTES_MAX (64ull << 20)
+#define KEPT_NBYTES_MAX (64ull << 20) /* in each queue, with what keeping takes */
 
 struct vgx_ahead_record {
   struct vgx_ahead_record *next;
@@ -29,6 +29,8 @@ bool vgx_ahead_overtakes(const struct vgw_header *h) {
 
 bool vgx_ahead_asks(const struct vgw_header *h) { return h->opcode == VGW_OP_vgpuNextCallback; }
 
+static uint64_t nbytes_of(const struct vgx_ahead_record *kept) { return sizeof *kept + kept->header.length; }
+
 bool vgx_ahead_push(struct vgx_session *s, struct vgx_ahead_queue *queue, const struct vgw_header *h) {
   struct vgx_ahead_record *kept = malloc(sizeof *kept + h->length);
   if (!kept) {
@@ -42,7 +44,7 @@ bool vgx_ahead_push(struct vgx_session *s, struct vgx_ahead_queue *queue, const 
     pthread_cond_wait(&s->ahead.changed, &s->ahead.lock);
   *queue->end = kept;
   queue->end = &kept->next;
-  queue->nbytes += h->length;
+  queue->nbytes += nbytes_of(kept);
   pthread_cond_broadcast(&s->ahead.changed);
   pthread_mutex_unlock(&s->ahead.lock);
   return true;
@@ -59,7 +61,7 @@ const struct vgw_header *vgx_ahead_pop(struct executor_thread *t, struct vgx_ahe
     if (!oldest->next)
       queue->end = &queue->records;
     bool was_full = queue->nbytes > KEPT_NBYTES_MAX;
-    queue->nbytes -= oldest->header.length;
+    queue->nbytes -= nbytes_of(oldest);
     if (was_full)
       pthread_cond_broadcast(&s->ahead.changed);
   }

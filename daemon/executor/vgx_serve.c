@@ -152,10 +152,14 @@ static bool passes_on(struct vgx_session *s, const struct vgw_header *h, const s
          (atomic_load(&s->idle_count) > 0 || vgx_thread_start(s, run, NULL, answer_socket));
 }
 
-/* Whether the client has closed the socket, and no record of it is left. Waits until one of the two is known. */
+/* Whether the client has closed the socket, or it has failed, and no record of it is left. Waits until one of the two
+ * is known. */
 static bool is_at_end(const struct vgx_session *s) {
   char next;
-  return s->begin == s->end && recv(s->fd, &next, 1, MSG_PEEK) == 0;
+  ssize_t n = 1;
+  while (s->begin == s->end && (n = recv(s->fd, &next, 1, MSG_PEEK)) < 0 && errno == EINTR)
+    continue;
+  return n <= 0;
 }
 
 static void execute(struct executor_thread *t, const struct vgw_header *h) {
@@ -195,14 +199,15 @@ static void *read_ahead(void *argument) {
 }
 
 /* The next record that a thread executes which takes its turn; `reading` is held. From the first host function on
- * another thread reads: it is started before the record that was just read is executed. */
+ * another thread reads: it is started before the record that was just read is executed, unless that is one which a
+ * later one must not overtake: two writes of the same bytes keep their order. */
 static const struct vgw_header *next_in_turn(struct executor_thread *t) {
   struct vgx_session *s = t->s;
   const struct vgw_header *h = s->ahead.started ? vgx_ahead_pop(t, &s->ahead.in_turn) : NULL;
   if (h || atomic_load(&s->ended))
     return h;
   h = next_record(s);
-  if (!h || s->ahead.started || !vgx_ahead_is_due(s))
+  if (!h || s->ahead.started || !vgx_ahead_is_due(s) || vgx_ahead_overtakes(h))
     return h;
   h = memcpy(t->record, h, h->length);
   s->ahead.started = vgx_thread_start(s, read_ahead, NULL, answer_socket);

@@ -3,8 +3,8 @@
  *
  * Threads. One thread reads the channel at a time (it holds `reading`). It executes records that cannot block, in
  * order. Before it executes one that may block it releases `reading`, so that another thread continues with later
- * records. Locks are taken in the order reading > table > sending and never while a backend function runs, except
- * `reading`. */
+ * records. Once a socket's client has host functions, a thread of its own reads ahead of those (vgx_ahead.h). Locks are
+ * taken in the order reading > table > sending and never while a backend function runs, except `reading`. */
 #ifndef VGX_SESSION_H
 #define VGX_SESSION_H
 
@@ -231,7 +231,7 @@ void vgx_reply_finish(struct vgx_reply *out, const void *fixed, uint64_t fixed_n
 /* Copy a text and end it; false when it is too long or holds a NUL. */
 bool vgx_text(char *to, const char *from, uint64_t nbytes);
 
-/* A descriptor received with this record, or -1. Called on the reading thread. */
+/* A descriptor received with this record, or -1. Called on the thread that holds `reading`. */
 int vgx_pop_fd(struct vgx_session *s);
 
 void vgx_callbacks_wake(struct vgx_session *s);
