@@ -28,10 +28,12 @@ uint64_t vgs_event_record_begin(struct vgs_event *event, const struct vgs_stream
   return capture;
 }
 
-/* An ordinary stream waits for the legacy stream before each of its operations. */
+/* An ordinary stream waits for the legacy stream before each of its operations. A stream of another context than the
+ * event's is an error, which the worker reports. */
 uint64_t vgs_event_idle_at(const struct vgs_event *event, const struct vgs_stream *stream) {
-  uint32_t id = stream ? stream->object.id : 0;
-  if (!(event->flags & CU_EVENT_DISABLE_TIMING) || vgs_diverted(VGS_CAPTURING))
+  uint32_t id = stream ? stream->object.id : 0, context_id = stream ? stream->object.context_id : vgs_thread_context_id;
+  if (!(event->flags & CU_EVENT_DISABLE_TIMING) || event->object.context_id != context_id ||
+      vgs_diverted(VGS_CAPTURING))
     return 0;
   uint64_t entry = vgs_touch_entry(VGW_KIND_STREAM, id);
   bool follows_legacy = stream && !(stream->flags & CU_STREAM_NON_BLOCKING);

@@ -228,6 +228,20 @@ def test_an_event_in_an_idle_stream_is_complete_without_asking(simulate_traced) 
     assert way == "waited"
 
 
+def test_an_event_of_another_context_is_not_complete_without_asking(simulate) -> None:
+    """Recording it in a stream of this context is an error, which the next call that waits reports."""
+    simulate(
+        """
+        e = event()
+        other = new(cuda.cuCtxCreate_v2, 0, 0)
+        s = stream()
+        fill(alloc(64), 1, 16, s)
+        ok(cuda.cuStreamSynchronize(s))
+        assert 400 in (cuda.cuEventRecord(e, s), cuda.cuEventSynchronize(e))
+        """
+    )
+
+
 def test_many_threads_in_one_stream(simulate) -> None:
     """After any thread has waited for a stream, earlier launches of all threads in that stream are done."""
     simulate(
