@@ -46,7 +46,7 @@ class Recording:
 
     def __init__(self, path: Path, file: int, limit_nbytes: int, exceeded: Callable[[], None]) -> None:
         """Takes over the descriptor `file`. `exceeded` is called by the thread, once, if a worker writes more than the
-        limit; that is discarded. Raises OSError, and closes `file` then."""
+        limit; then nothing reads the pipe any more. Raises OSError, and closes `file` then."""
         self.path = path
         try:
             source, self._fd = os.pipe()
@@ -79,15 +79,13 @@ _WRITERS: set[threading.Thread] = set()
 def _copy(source: int, file: int, left: int, exceeded: Callable[[], None]) -> None:
     """Copy until the pipe's other end is closed, at most `left` bytes; a full file system ends the file."""
     try:
-        while piece := os.read(source, _PIECE_NBYTES):
-            kept = piece[: max(left, 0)]
-            if len(kept) < len(piece) and left >= 0:
-                exceeded()
-                left = -1
-            else:
-                left -= len(piece)
+        while left >= 0 and (piece := os.read(source, _PIECE_NBYTES)):
+            kept = piece[:left]
+            left -= len(piece)
             while kept:
                 kept = kept[os.write(file, kept) :]
+        if left < 0:
+            exceeded()
     except OSError:
         pass  # the worker stops recording once its end of the pipe has no reader
     finally:
@@ -99,8 +97,9 @@ def _copy(source: int, file: int, left: int, exceeded: Callable[[], None]) -> No
 @atexit.register
 def _finish() -> None:
     """Workers outlive vgpud; those that have ended have their recordings whole."""
+    until = time.monotonic() + _END_TIMEOUT_S  # of all together: those of workers that go on do not end
     for writer in list(_WRITERS):
-        writer.join(_END_TIMEOUT_S)
+        writer.join(max(until - time.monotonic(), 0.0))
 
 
 def open_recording(session: Session, config: Config, about: dict[str, Any]) -> Recording | None:

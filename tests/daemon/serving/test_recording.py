@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from vgpud.cli.recording import Recording, RecordingError, Replay, read_recording
 from vgpud.config import parse_config
+from vgpud.tenancy import recordings
 from vgpud.tenancy.recordings import open_recording
 
 from tests.daemon.ipc_client import IpcClient
@@ -84,13 +85,27 @@ def test_a_worker_can_neither_exceed_nor_empty_its_recording(tmp_path):
     recording = open_recording(session, config, {"features": []})
     assert recording is not None
     begin = recording.path.stat().st_size
-    for _ in range(3):
-        assert os.write(recording.fileno(), bytes(1 << 20)) == 1 << 20
     with pytest.raises(OSError, match="Invalid argument"):
         os.ftruncate(recording.fileno(), 0)
+    with pytest.raises(BrokenPipeError):  # nothing reads on and on what is not kept
+        all(os.write(recording.fileno(), bytes(1 << 20)) for _ in range(8))
     assert warned.wait(PATIENCE_S)
     recording.close()
     assert begin + (1 << 20) <= recording.path.stat().st_size <= begin + (1 << 20) + 64
+
+
+def test_the_end_of_vgpud_waits_once_for_all_recordings(monkeypatch):
+    waited: list[float] = []
+
+    class Endless:
+        def join(self, timeout: float) -> None:
+            waited.append(timeout)
+
+    monkeypatch.setattr(recordings, "_WRITERS", {Endless() for _ in range(9)})
+    monkeypatch.setattr(recordings, "time", SimpleNamespace(monotonic=lambda: 7.0 + sum(waited)))
+    recordings._finish()
+    assert len(waited) == 9
+    assert sum(waited) == 1.0
 
 
 def test_the_operators_folder_keeps_its_mode(tmp_path):
