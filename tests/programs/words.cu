@@ -82,6 +82,7 @@ static void batches(CUstream stream) {
     sizes[i] = EACH - i;
   }
   CUDA(cudaMemset(memory, 0, COUNT * EACH));
+  CUDA(cudaDeviceSynchronize()); // the stream does not wait for the legacy stream
   attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
   auto copy = (CUresult (*)(CUdeviceptr *, CUdeviceptr *, size_t *, size_t, CUmemcpyAttributes *, size_t *, size_t,
                             size_t *, CUstream))entry("cuMemcpyBatchAsync", 12080);
