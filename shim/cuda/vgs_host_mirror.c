@@ -27,7 +27,9 @@ struct mirror {
   struct mirror *next;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* `adding`, taken first, is held while the worker makes a copy: that may wait for a stream, which may wait for a host
+ * function, whose thread takes `lock`. */
+static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER, lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mirror *mirrors; /* `lock` protects this and the next line; whether there are any is read without it */
 static unsigned char *fetched; /* VGW_PIECE_NBYTES; then RANGES_MAX of struct vgw_host_pages */
 static uint64_t window_next = VGW_PINNED_BEGIN + VGW_PINNED_NBYTES / 2; /* atomic; shared memory begins at the start */
@@ -268,7 +270,7 @@ static CUresult reserve(struct mirror *m) {
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult add_locked(struct vgs_range *range) {
+static CUresult add(struct vgs_range *range) {
   struct mirror *m = calloc(1, sizeof *m);
   if (!m)
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -284,6 +286,7 @@ static CUresult add_locked(struct vgs_range *range) {
     destroy(m);
     return result;
   }
+  pthread_mutex_lock(&lock);
   range->device_address = m->device;
   m->next = mirrors;
   __atomic_store_n(&mirrors, m, __ATOMIC_RELEASE);
@@ -293,16 +296,19 @@ static CUresult add_locked(struct vgs_range *range) {
     unlink_locked(m);
     destroy(m);
   }
+  pthread_mutex_unlock(&lock);
   return result;
 }
 
 CUresult vgs_host_mirror_add(struct vgs_range *range) {
+  pthread_mutex_lock(&adding);
   pthread_mutex_lock(&lock);
   const struct mirror *known = find_locked(range->base);
   if (known)
     range->device_address = known->device;
-  CUresult result = known ? CUDA_SUCCESS : add_locked(range);
   pthread_mutex_unlock(&lock);
+  CUresult result = known ? CUDA_SUCCESS : add(range);
+  pthread_mutex_unlock(&adding);
   return result;
 }
 
