@@ -41,8 +41,9 @@ struct reference {
       scaled[a] = (normalized ? scaled[a] * extent[a] : scaled[a]) - (linear ? 0.5f : 0);
       if (linear && (mode == cudaAddressModeClamp || (mode != cudaAddressModeBorder && !normalized)))
         scaled[a] = std::fmin(std::fmax(scaled[a], 0.0f), extent[a] - 1.0f); // before the weights are computed
-      first[a] = (int)std::floor(scaled[a]);
-      part[a] = linear ? (int)((scaled[a] - std::floor(scaled[a])) * 256 + 0.5f) : 0;
+      int place = (int)std::floor(scaled[a] * 256 + (linear ? 0.5f : 0));    // rounded before it is split
+      first[a] = place >> 8;
+      part[a] = linear ? place & 255 : 0;
     }
     float sum = 0;
     for (int i = 0; i < 8; i++) {
