@@ -24,7 +24,7 @@ from pathlib import Path
 
 from vgpud._gen.api import RECORDS, Record
 
-from tests.fuzz.stream import BY_NAME, FORMATS, HEADER, WANT_REPLY, encode
+from tests.fuzz.stream import BY_NAME, FORMATS, HEADER, WANT_REPLY
 from tests.races.build import LAYOUT, SESSIONS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,12 +36,15 @@ HERE = Path(__file__).parent
 FLOOR = HERE / "floor.tsv"
 IMAGE = b"vgt"  # image of vgt_kernels.c; its kernels write to any address given as parameter, but KERNEL has none
 KERNEL = b"count_up"
+OTHER_KERNEL = b"ignore"  # has two parameters, and uses none
+PARAMETERS = bytes(16)
 STEPS = 256  # records in a fresh input
 INCLUDES = [ROOT / name for name in ("daemon/executor", "daemon/vgpusim/device", "protocol/c", "build/gen")]
 # Left out: they wait for a client's answer or for memory that nobody writes. tests/fuzz/executor.py sends them to a
 # worker that may be killed. Calls that end nearly everything are not left out but rare (RARE).
 WAITING = ("vgpuNextCallback", "vgpuRing", "StreamWaitValue", "BatchMemOp")
-LEFT_OUT = {name for name in BY_NAME if any(word in name for word in WAITING)} - {"vgpuRingFence"}
+LEFT_OUT = {name for name in BY_NAME if any(word in name for word in WAITING)}
+LEFT_OUT -= {"vgpuRingFence", "cuGraphBatchMemOpNodeGetParams"}
 # Kinds of handles. The opening makes POOL objects of each kind in POOLED, with ids from 1; objects of the kinds in
 # OTHERS are used only on the channel that made them.
 POOL = 6
@@ -64,7 +67,8 @@ PAGED = WITH_DESCRIPTOR | {"vgpuHostMapAt", "vgpuHostReserve"}
 ATTRIBUTES = {"attrs"}  # parts that are arrays of CUlaunchAttribute
 KIND_FUNCTION, KIND_KERNEL = 6, 7  # VGW_KIND_*
 FLOAT, SURFACE_LDST = 0x20, 2  # CU_AD_FORMAT_FLOAT, CUDA_ARRAY3D_SURFACE_LDST
-CONDITIONS = 2  # conditional handles that the opening makes, for the first graphs
+CONDITIONS = 2  # conditional handles that the opening makes and reads, for the first graphs
+MORE_CONDITIONS = 13  # of the last graph, so that a few more fill the session's table
 SHORT, VERY_SHORT = 4096, 255  # a reply part of at most SHORT elements is marked VERY_SHORT in the grammar
 
 
@@ -86,6 +90,10 @@ def special(record: Record, field: str) -> str | None:
         return {"condition": "VGT_CONDITION", "node": "VGT_CREATES"}[field]
     if record.name == "vgpuImageWrite" and field == "total":
         return "VGT_LENGTH"
+    if record.name == "vgpuTensorMap" and field == "form":
+        return "VGT_FORM"
+    if record.name == "vgpuLibraryManaged" and field == "address":
+        return "VGT_RESERVED"
     if record.name == "vgpuStreamFlag" and field == "address":
         return "VGT_RESERVED"
     if record.name == "vgpuRingFence":
@@ -164,11 +172,35 @@ def part_row(record: Record, number: int) -> str:
     return f"    {{{nbytes}, {most}, {what}, {same}}},"
 
 
-KERNEL_NODE = dict.fromkeys(("gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ", "object"), 1)
-NODES = {  # graph number to the record that adds its node, if not an empty node
-    POOL: lambda of: ("cuGraphAddKernelNode_v2", {**KERNEL_NODE, "kind": KIND_FUNCTION, **of}, b""),
-    POOL - 1: lambda of: ("cuGraphAddKernelNode_v2", {**KERNEL_NODE, "kind": KIND_KERNEL, **of}, b""),
+KERNEL_NODE = dict.fromkeys(("gridDimX", "gridDimY", "gridDimZ", "blockDimX", "blockDimY", "blockDimZ"), 1)
+POOL_PROPS = struct.pack("<iiiiQQ56x", 1, 1, 1, 0, 0, 0)  # pinned memory of device 0; can be exported
+ACCESS = struct.pack("<iii", 1, 0, 3)  # device 0 reads and writes
+WRITE = struct.pack("<IIQQIIQ8x", 2, 0, 0, 0, 0, 0, 0)  # of a word; never executed, as its address is 0
+HALF_COPY = 0xE0000001  # the number of a client's function that copies pageable memory in a graph (vgw_wire.h)
+NODES = {  # graph number to the name, fields and last part of the record that adds its node; without one: an empty node
+    1: ("cuGraphAddHostNode", {"callback": HALF_COPY}, b""),
+    2: ("cuGraphAddMemAllocNode", {"bytesize": 4096, "accessDescCount": 1, "poolProps": POOL_PROPS}, ACCESS),
+    3: ("cuGraphAddBatchMemOpNode", {"ctx": 1, "count": 1}, WRITE),
+    4: ("cuGraphAddChildGraphNode", {"childGraph": 1}, b""),
+    5: ("cuGraphAddKernelNode_v2", {**KERNEL_NODE, "kind": KIND_KERNEL, "object": 1}, b""),
+    6: (
+        "cuGraphAddKernelNode_v2",
+        {**KERNEL_NODE, "kind": KIND_FUNCTION, "object": POOL, "params_nbytes": len(PARAMETERS)},
+        PARAMETERS,
+    ),
 }
+
+
+def encode_structs(name: str, sequence: int, fields: dict[str, int | bytes], tail: bytes = b"") -> bytes:
+    """As tests.fuzz.stream.encode, of records with structs, which are given as bytes."""
+    record = BY_NAME[name]
+    values = [fields.get(field, 0) for _, field in record.request]
+    body = b"".join(
+        value if isinstance(value, bytes) else struct.pack("<" + FORMATS[kind], value)
+        for value, (kind, _) in zip(values, record.request, strict=True)
+    )
+    body += bytes(-len(body) % 8) + tail + bytes(-len(tail) % 8)
+    return HEADER.pack(HEADER.size + len(body), record.opcode, 0, sequence, int(sequence > 1)) + body
 
 
 def make_array(number: int, sequence: int) -> bytes:
@@ -195,15 +227,22 @@ def make_allocation(number: int, sequence: int) -> bytes:
     return HEADER.pack(HEADER.size + len(body), record.opcode, 0, sequence, 1) + body
 
 
+def add_node(number: int) -> tuple[str, dict[str, int | bytes], bytes]:
+    name, fields, tail = NODES[number]
+    return name, {"phGraphNode": number, "hGraph": number, **fields}, tail
+
+
 MAKERS = (make_array, make_mipmap, make_allocation)
 
 
 def opening() -> bytes:
     """The first records of a session: they create a context, memory, and POOL objects of each kind in POOLED."""
-    image = {"image": 1, "total": len(IMAGE), "offset": 0, "nbytes": len(IMAGE)}
-    calls = [
+    image: dict[str, int | bytes] = {"image": 1, "total": len(IMAGE), "offset": 0, "nbytes": len(IMAGE)}
+    calls: list[tuple[str, dict[str, int | bytes], bytes]] = [
         ("cuDevicePrimaryCtxRetain", {"pctx": 1, "dev": 0}, b""),
-        *(("cuMemAlloc_v2", {"bytesize": nbytes}, b"") for nbytes in (64, 4096, 1 << 16, 1 << 21)),
+        *(("cuMemAlloc_v2", {"bytesize": nbytes}, b"") for nbytes in (64, 1 << 16, 1 << 21)),
+        ("cuMemPoolCreate", {"poolProps": POOL_PROPS, "pool": POOL}, b""),
+        ("cuMemAllocFromPoolAsync", {"bytesize": 4096, "pool": POOL}, b""),
         ("vgpuHostMap", {"address": 0, "nbytes": 4 * PAGE}, b""),
         ("vgpuImageWrite", image, IMAGE),
         ("cuModuleLoadData", {"module": 1, "image": 1}, b""),
@@ -215,33 +254,36 @@ def opening() -> bytes:
         ("vgpuIpcEventCreate", {"event": 1}, b""),
         ("cuDeviceGetDefaultMemPool", {"pool_out": 1}, b""),
         ("cuGraphCreate", {"phGraph": 1}, b""),
-        ("cuGraphAddEmptyNode", {"phGraphNode": 1, "hGraph": 1}, b""),
+        add_node(1),
         ("cuGraphInstantiateWithFlags", {"phGraphExec": 1, "hGraph": 1}, b""),
     ]
     data = b""
     for number in range(2, POOL + 1):
+        kernel = OTHER_KERNEL if number == POOL else KERNEL
+        if number < POOL:
+            calls.append(("cuDeviceGetDefaultMemPool", {"pool_out": number}, b""))
         calls += [
-            ("cuDeviceGetDefaultMemPool", {"pool_out": number}, b""),
             ("cuModuleLoadData", {"module": number, "image": 1}, b""),
-            ("cuModuleGetFunction", {"hfunc": number, "hmod": number, "name_nbytes": len(KERNEL)}, KERNEL),
+            ("cuModuleGetFunction", {"hfunc": number, "hmod": number, "name_nbytes": len(kernel)}, kernel),
             ("cuLibraryLoadData", {"library": number, "image": 1}, b""),
             ("cuLibraryGetKernel", {"pKernel": number, "library": number, "name_nbytes": len(KERNEL)}, KERNEL),
             ("cuStreamCreateWithPriority", {"phStream": number, "flags": number % 2}, b""),
             ("cuEventCreate", {"phEvent": number}, b""),
             ("vgpuIpcEventCreate", {"event": number}, b""),
             ("cuGraphCreate", {"phGraph": number}, b""),
-            NODES.get(number, lambda of: ("cuGraphAddEmptyNode", of, b""))({"phGraphNode": number, "hGraph": number}),
+            add_node(number),
             ("cuGraphInstantiateWithFlags", {"phGraphExec": number, "hGraph": number}, b""),
         ]
     calls += [
-        ("cuGraphConditionalHandleCreate", {"hGraph": graph, "ctx": 1}, b"") for graph in range(1, CONDITIONS + 1)
+        ("cuGraphConditionalHandleCreate", {"hGraph": graph, "ctx": 1}, b"")
+        for graph in [POOL] * MORE_CONDITIONS + [*range(1, CONDITIONS + 1)]
     ]
     # Only the first ones and the last are waited for: a switch of threads for each would take most of a session's time.
     for sequence, (name, fields, tail) in enumerate(calls, 1):
         if sequence == len(calls):
             data += b"".join(make(n, n) for n in range(1, POOL + 1) for make in MAKERS)
-        record = bytearray(encode(name, sequence, 0 if sequence == 1 else 1, fields, tail))
-        waits = BY_NAME[name].waits and (sequence <= AWAITED or name == "cuGraphConditionalHandleCreate")
+        record = bytearray(encode_structs(name, sequence, fields, tail))
+        waits = BY_NAME[name].waits and (sequence <= AWAITED or sequence > len(calls) - CONDITIONS)
         record[6:8] = struct.pack("<H", (WANT_REPLY if waits else 0) | (HAS_FD if name in WITH_DESCRIPTOR else 0))
         data += bytes(record)
     assert BY_NAME[calls[-1][0]].waits
@@ -304,6 +346,8 @@ def write_driver(path: Path) -> None:
 
 # Whether a session's threads ended in time, the program learns from this call (vgt_fuzz_session.c).
 ENDED = "-Wl,--wrap=vgx_handles_free"
+SHORT_OF_MEMORY = [f"-Wl,--wrap={name}" for name in ("vgx_charge_add", "vgx_charge_map", "writev")]  # vgt_fuzz_driver.c
+NVML = "-Wl,--export-dynamic-symbol=nvml*"  # vgt_fuzz_nvml.c, which is loaded as a library
 
 
 def build(name: str, *, sanitize: str = "", more: tuple[str, ...] = ()) -> Path:
@@ -324,7 +368,13 @@ def build(name: str, *, sanitize: str = "", more: tuple[str, ...] = ()) -> Path:
     objects += defined.compile([*others, *sorted((HERE / "c").glob("*.c"))], folder, includes).values()
     target = folder / "vgt_fuzz"
     if is_older(target, objects):
-        flags = [*toolchain.cflags, ENDED, *(flag for flag in more if flag == "--coverage" or flag.startswith("-Wl"))]
+        flags = [
+            *toolchain.cflags,
+            ENDED,
+            *SHORT_OF_MEMORY,
+            NVML,
+            *(flag for flag in more if flag == "--coverage" or flag.startswith("-Wl")),
+        ]
         subprocess.run([*toolchain.compiler, *flags, *map(str, objects), "-ldl", "-lm", "-o", str(target)], check=True)
     return target
 

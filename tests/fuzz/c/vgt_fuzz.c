@@ -77,7 +77,7 @@ static int batch(uint64_t seed, uint32_t steps, double until) {
   pid_t child = fork();
   if (child == 0) {
     struct vgt_random random = {seed * 0x9e3779b97f4a7c15ull | 1};
-    vgt_session_init(seed % 2);
+    vgt_session_init(seed % VGT_PROCESSES);
     for (int i = 0; i < BATCH && (!until || now_s() < until) && one(&random, steps);)
       i++;
     exit(0); /* not _exit: executed lines (--coverage) are written by exit */
@@ -127,7 +127,7 @@ static int fixed(uint64_t seed, uint32_t steps) {
   struct vgt_random random = {seed * 0x9e3779b97f4a7c15ull | 1};
   const char *name;
   uint64_t count;
-  vgt_session_init(seed % 2);
+  vgt_session_init(seed % VGT_PROCESSES);
   vgt_make(&random, &shared->current, steps, 0);
   printf("records %llu", (unsigned long long)vgt_session_run(&shared->current));
   printf(" descriptors %d", count_descriptors());
@@ -143,7 +143,7 @@ static int replay(const char *path) {
     perror(path);
     return 1;
   }
-  vgt_session_init(getenv("VGT_SHARED"));
+  vgt_session_init(getenv("VGT_PROCESS") ? (unsigned)atoi(getenv("VGT_PROCESS")) : 0);
   printf("%llu records\n", (unsigned long long)vgt_session_run(&shared->current));
   return 0;
 }
@@ -173,8 +173,9 @@ int main(int argc, char **argv) {
     int file = open(argv[4], O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (file < 0 || write(file, &shared->current, sizeof shared->current) < 0)
       perror(argv[4]);
-    fprintf(stderr, "the batch of seed %llu ended with status %#x; its last input: %s\n", (unsigned long long)seed - 1,
-            (unsigned)status, argv[4]);
+    fprintf(stderr,
+            "the batch of seed %llu ended with status %#x; its last input, to be replayed with VGT_PROCESS=%u: %s\n",
+            (unsigned long long)seed - 1, (unsigned)status, (unsigned)((seed - 1) % VGT_PROCESSES), argv[4]);
   }
   print_counts(stdout);
   return status != 0;

@@ -43,6 +43,7 @@ enum vgt_meaning {
   VGT_OFFERED,   /* the length of an image that is offered */
   VGT_RESERVED,  /* an address of pinned memory that the opening has reserved */
   VGT_BOOL,
+  VGT_FORM,   /* of a tensor map */
   VGT_MARKED, /* the number of a function that a graph calls */
 };
 struct vgt_field {
@@ -89,8 +90,10 @@ size_t vgt_opening(uint8_t *out, size_t capacity);
 extern uint64_t vgt_addresses[4];  /* the session's first allocations */
 extern uint64_t vgt_conditions[2]; /* handles of conditions of its first graphs */
 
-/* `shared`: work waits for the turns of two tenants that share the device, of which another thread is one. */
-void vgt_session_init(bool shared);
+/* What is decided for a process: `SHARED`: work waits for the turns of two tenants that share the device, of which
+ * another thread is one; `LIMITED`: the tenant's device memory is limited as on a card. */
+enum vgt_process { VGT_SHARED = 1, VGT_LIMITED = 2, VGT_PROCESSES = 8 };
+void vgt_session_init(unsigned process);
 /* Serve `input` in a session of its own; return how many records its rings executed. SIGALRM kills a hung session. */
 uint64_t vgt_session_run(const struct vgt_input *input);
 /* Whether the process can serve no further session after the last one. */

@@ -16,6 +16,8 @@
 #include "vgx_image_cache.h"
 #include "vgx_ipc.h"
 
+/* A question that gets its answer too late, and one that gets half of one, after which a worker asks no more. */
+enum { LATE = 10, LATE_US = 2200000, HALF = 1500, HALF_NBYTES = 4 };
 enum { PUBLISH = 1, FIND = 2, KINDS = 8 };
 
 /* The packets of vgx_ipc.c. */
@@ -91,6 +93,8 @@ static void *answer_images(void *argument) {
       stored = passed;
     } else {
       uint64_t found = stored >= 0 && asked++ % 2;
+      if (asked == LATE)
+        usleep(LATE_US);
       if (!send_answer(fd, &found, sizeof found, found ? stored : -1))
         break;
     }
@@ -106,6 +110,7 @@ static void *answer_ipc(void *argument) {
     int fd;
   } last[KINDS] = {0};
   struct question question;
+  uint32_t asked = 0;
   while (receive(fd, &question, sizeof question, &passed) > 0) {
     struct answer answer = {0};
     int of = (int)(question.what % KINDS), given = -1;
@@ -126,7 +131,7 @@ static void *answer_ipc(void *argument) {
     } else if (question.kind == FIND) {
       answer.result = 1; /* CUDA_ERROR_INVALID_VALUE */
     }
-    if (!send_answer(fd, &answer, sizeof answer, given))
+    if (!send_answer(fd, &answer, ++asked == HALF ? HALF_NBYTES : sizeof answer, given))
       break;
   }
   return NULL;

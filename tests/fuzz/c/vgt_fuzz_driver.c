@@ -2,10 +2,13 @@
  * front of each of its own. tests/fuzz/in_process.py generates the list of them, vgt_driver.h. */
 #include "vgt_fuzz_driver.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 
 #include "vgt_fuzz_faults.h"
+#include "vgx_charge.h"
 #include "vgx_image.h"
 
 static struct vgx_backend real, failing;
@@ -42,6 +45,63 @@ static CUresult capture_info(CUstream stream, int *status, uint64_t *id, CUgraph
                                               nodes ? nodes : &nodes_unread, count ? count : &count_unread);
 }
 
+/* A driver may not know a kernel's parameters (vgx_cuda_params.c). */
+static CUresult param_info(CUfunction function, size_t index, size_t *offset, size_t *nbytes) {
+  static _Atomic uint32_t turn;
+  return ++turn % 16 ? simulated->cuFuncGetParamInfo(function, index, offset, nbytes) : CUDA_ERROR_NOT_FOUND;
+}
+
+/* The images of the search have no managed variables. */
+static CUresult managed_variable(CUlibrary library, const char *name, uint64_t address, uint64_t *placed,
+                                 uint64_t *nbytes) {
+  (void)library, (void)name;
+  *placed = address;
+  *nbytes = 64;
+  return CUDA_SUCCESS;
+}
+
+/* As NVIDIA's driver, which returns a place for each parameter; the simulator returns one block. */
+static CUresult kernel_node(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2 *params) {
+  enum { PARAMETERS_MAX = 16 };
+  static _Thread_local uint64_t block[PARAMETERS_MAX];
+  static _Thread_local void *places[PARAMETERS_MAX];
+  static _Atomic uint32_t turn;
+  CUresult result = simulated->cuGraphKernelNodeGetParams_v2(node, params);
+  if (result != CUDA_SUCCESS || turn++ % 2 || !params->extra || params->extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER)
+    return result;
+  size_t nbytes = *(const size_t *)params->extra[3];
+  memcpy(block, params->extra[1], nbytes < sizeof block ? nbytes : sizeof block);
+  for (int i = 0; i < PARAMETERS_MAX; i++)
+    places[i] = &block[i];
+  params->kernelParams = places;
+  params->extra = NULL;
+  return CUDA_SUCCESS;
+}
+
+/* The executor looks whether a driver has these. */
+const struct vgx_backend *vgt_driver_of_few(void) {
+  static struct vgx_backend few;
+  few = failing;
+  few.share_export = NULL;
+  few.share_open = NULL;
+  few.pool_export = NULL;
+  few.pool_open = NULL;
+  few.pointer_export = NULL;
+  few.pointer_open = NULL;
+  few.link = NULL;
+  few.managed_variable = NULL;
+  few.cuFuncGetParamInfo = NULL;
+  few.cuGraphAddNode_v2 = NULL;
+  few.cuStreamEndCapture = NULL;
+  few.cuStreamGetCaptureInfo_v2 = NULL;
+  few.cuLaunchHostFunc = NULL;
+  few.measure = NULL;
+  few.cuTensorMapEncodeTiled = NULL;
+  few.cuLibraryGetKernelCount = NULL;
+  few.cuModuleGetFunctionCount = NULL;
+  return &few;
+}
+
 void vgt_driver_words(bool has) { failing.has_words = has; }
 
 #ifdef VGT_FAULTS
@@ -59,6 +119,9 @@ const struct vgx_backend *vgt_driver(const struct vgx_backend *simulator) {
   real.current_device = current_device;
   simulated = simulator;
   real.cuStreamGetCaptureInfo_v2 = capture_info;
+  real.cuGraphKernelNodeGetParams_v2 = kernel_node;
+  real.cuFuncGetParamInfo = param_info;
+  real.managed_variable = managed_variable;
   failing = real;
 #ifdef VGT_FAULTS
 #define VGT_DRIVER(name, parameters, arguments)                                                                        \
@@ -68,4 +131,39 @@ const struct vgx_backend *vgt_driver(const struct vgx_backend *simulator) {
 #undef VGT_DRIVER
 #endif
   return &failing;
+}
+
+/* The linker puts these in front of the executor's own functions and the C library's (tests/fuzz/in_process.py,
+ * SHORT_OF_MEMORY): some entries of the account of device memory, which need memory of the host, cannot be made, and a
+ * recording's file takes a part of what is written, or nothing. */
+enum { CHARGES = 61, WRITES = 50, FULL_AFTER = 20000 };
+
+bool __real_vgx_charge_add(enum vgx_charge_kind kind, uint64_t key, CUdevice device, uint64_t nbytes,
+                           CUcontext context);
+bool __wrap_vgx_charge_add(enum vgx_charge_kind kind, uint64_t key, CUdevice device, uint64_t nbytes,
+                           CUcontext context);
+bool __wrap_vgx_charge_add(enum vgx_charge_kind kind, uint64_t key, CUdevice device, uint64_t nbytes,
+                           CUcontext context) {
+  static _Atomic uint32_t turns[VGX_CHARGE_CONTEXT + 1];
+  return ++turns[kind] % CHARGES && __real_vgx_charge_add(kind, key, device, nbytes, context);
+}
+
+bool __real_vgx_charge_map(uint64_t address, uint64_t span, uint64_t handle);
+bool __wrap_vgx_charge_map(uint64_t address, uint64_t span, uint64_t handle);
+bool __wrap_vgx_charge_map(uint64_t address, uint64_t span, uint64_t handle) {
+  static _Atomic uint32_t turn;
+  return ++turn % CHARGES && __real_vgx_charge_map(address, span, handle);
+}
+
+ssize_t __real_writev(int fd, const struct iovec *pieces, int count);
+ssize_t __wrap_writev(int fd, const struct iovec *pieces, int count);
+ssize_t __wrap_writev(int fd, const struct iovec *pieces, int count) {
+  static _Atomic uint32_t turns;
+  uint32_t turn = ++turns;
+  struct iovec half = {pieces[0].iov_base, pieces[0].iov_len / 2};
+  if (turn % WRITES == 1 || turn == FULL_AFTER) {
+    errno = turn == FULL_AFTER ? ENOSPC : EINTR;
+    return -1;
+  }
+  return turn % WRITES == 2 && half.iov_len ? __real_writev(fd, &half, 1) : __real_writev(fd, pieces, count);
 }

@@ -84,12 +84,16 @@ static uint64_t value_of(struct vgt_random *random, const struct vgt_field *fiel
     return field->of == VGT_SHORT ? vgt_below(random, 8) : field->of ? counts[field->of - 1] : counts[PARTS_MAX];
   case VGT_SMALL:
     return 1 + vgt_below(random, 3);
+  case VGT_FORM:
+    return 1 + vgt_below(random, 4);
   case VGT_BOOL:
     return vgt_below(random, 2);
   case VGT_RESERVED:
     return VGW_PINNED_BEGIN + (uint64_t)PAGE * VGT_RESERVED_PAGE + 4 * vgt_below(random, VGT_RESERVED_PAGES * PAGE / 4);
   case VGT_MARKED:
-    return VGW_CALLBACK_OF_GRAPH | (1 + vgt_below(random, 3));
+    return (chance(random, 200) ? VGW_CALLBACK_OF_GRAPH | VGW_CALLBACK_INTERNAL | VGW_CALLBACK_WHOLE_COPY
+                                : VGW_CALLBACK_OF_GRAPH) |
+           (1 + vgt_below(random, 3));
   case VGT_ONE:
     return 1;
   case VGT_ZERO:

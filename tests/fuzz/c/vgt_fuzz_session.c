@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "vgt_fuzz.h"
 #include "vgt_fuzz_desks.h"
+#include "vgt_fuzz_directed.h"
 #include "vgt_fuzz_driver.h"
 #include "vgt_fuzz_faults.h"
 #include "vgt_fuzz_tenants.h"
@@ -28,20 +29,26 @@
 #include "vgx_backend.h"
 #include "vgx_gate.h"
 #include "vgx_host_quota.h"
+#include "vgx_limit.h"
 #include "vgx_meter.h"
+#include "vgx_recording.h"
 #include "vgx_serve.h"
 #include "vgx_sim.h"
+#include "vgx_usage.h"
 
 enum {
   HAS_FD = 2,
   WANT_REPLY = 1,
   DRAIN_MS = 3000,
   CLEAR_MS = 5000,
+  LIMIT_NBYTES = 1 << 30,
+  RECORDED_NBYTES = 1 << 20,
   END_MS = 200000,
   RING_OPEN = VGW_OP_vgpuRingOpen,
   FILE_NBYTES = 64 << 10,
   REGION_NBYTES = sizeof(struct vgw_ring)
 };
+enum { WORDS_MAX = 128 };
 enum { ANSWER_TURNS = 8, ANSWERS = 20, REMOTE = 1 };
 enum {
   POLL_US = 200,
@@ -60,7 +67,7 @@ static void must(bool true_now, const char *what) {
   }
 }
 
-void vgt_session_init(bool shared) {
+void vgt_session_init(unsigned process) {
   static struct vgx_sim_device_properties properties = {.memory_nbytes = 4ull << 30, .context_nbytes = 1 << 20};
   static const int32_t known[][2] = {{1, 1024},   {2, 1024},  {3, 1024},   {4, 64},   {5, INT32_MAX}, {6, 65535},
                                      {7, 65535},  {8, 49152}, {10, 32},    {16, 132}, {39, 2048},     {75, 9},
@@ -79,8 +86,15 @@ void vgt_session_init(bool shared) {
   vgt_install();
   vgt_desks_open();
   backend = vgt_driver(vgx_sim_backend());
-  if (shared)
+  /* NVML is the program itself (vgt_fuzz_nvml.c), which knows the first device and no other. */
+  vgx_usage_init("", process & VGT_SHARED ? "GPU-1,GPU-2" : "GPU-2");
+  bool limited = process % VGT_PROCESSES / VGT_LIMITED == 1; /* a quarter: such a process serves few sessions */
+  if (limited)
+    backend = vgx_limit_backend(backend, vgt_tenants_ledger(), VGT_LIMITED_ROW, LIMIT_NBYTES, (const uint8_t[]){0}, 1);
+  if (process & VGT_SHARED)
     vgt_tenants_share();
+  if ((process & VGT_SHARED) && limited)
+    vgx_recording_set(vgt_zeroes(0), RECORDED_NBYTES);
 }
 
 static void quiet(int level, const char *line) {
@@ -113,6 +127,8 @@ static void choose_options(const struct vgt_input *input) {
     options.region_fd = vgt_zeroes(REGION_NBYTES);
     options.region_nbytes = REGION_NBYTES;
   }
+  if (which == 0 && more == 7)
+    options.backend = vgt_driver_of_few();
   if (which != 2)
     return;
   options.host_limit_nbytes = 64 << 10;
@@ -120,7 +136,7 @@ static void choose_options(const struct vgt_input *input) {
   options.share = "share";
   options.ledger = ledger;
   options.ledger_row = VGT_ROW;
-  options.calls_per_s = 20000;
+  options.calls_per_s = more == 6 ? 500 : 20000;
   options.denied = more == 7 ? 1u << VGW_GROUP_EXPORT | 1u << VGW_GROUP_PEER | 1u << VGW_GROUP_MEMOPS : 0;
   options.on_denied = quiet_denied;
   for (uint32_t i = 1; i < VGW_QUOTA_COUNT; i++)
@@ -251,6 +267,9 @@ static bool open_session(int fd) {
     struct vgw_header header;
     uint64_t value;
     memcpy(&header, records + at, sizeof header);
+    if (header.opcode == VGW_OP_cuGraphAddBatchMemOpNode) /* the word that its operation writes */
+      memcpy(records + at + sizeof header + sizeof(struct vgw_req_cuGraphAddBatchMemOpNode) + sizeof(uint64_t),
+             &vgt_addresses[0], sizeof vgt_addresses[0]);
     if (header.opcode == VGW_OP_vgpuHostMap) /* its place differs under ThreadSanitizer */
       memcpy(records + at + sizeof header, &(uint64_t){VGW_PINNED_BEGIN + VGT_RESERVED_PAGE * VGT_PAGE},
              sizeof(uint64_t));
@@ -263,7 +282,7 @@ static bool open_session(int fd) {
           fprintf(stderr, "the opening failed at opcode %u\n", header.opcode);
         return false;
       }
-      if (header.opcode == VGW_OP_cuMemAlloc_v2 && found < 4)
+      if ((header.opcode == VGW_OP_cuMemAlloc_v2 || header.opcode == VGW_OP_cuMemAllocFromPoolAsync) && found < 4)
         vgt_addresses[found++] = value;
       if (header.opcode == VGW_OP_cuGraphConditionalHandleCreate && conditions < 2)
         vgt_conditions[conditions++] = value;
@@ -315,11 +334,91 @@ static void answer_callbacks(int fd, uint32_t turn) {
   if (turn % ANSWER_TURNS || turn >= ANSWERS * ANSWER_TURNS)
     return;
   send_all(fd, &next, sizeof next, -1);
+  static const uint32_t marks[] = {0, VGW_CALLBACK_OF_GRAPH,
+                                   VGW_CALLBACK_OF_GRAPH | VGW_CALLBACK_INTERNAL | VGW_CALLBACK_WHOLE_COPY};
   for (uint32_t number = 1; number <= 3; number++)
-    for (uint32_t mark = 0; mark < 2; mark++) {
-      done.callback = mark ? number | VGW_CALLBACK_OF_GRAPH : number;
+    for (uint32_t mark = 0; mark < 3; mark++) {
+      done.callback = number | marks[mark];
       send_all(fd, &done, sizeof done, -1);
     }
+}
+
+/* Send a record of the harness, of which `words` are the fields. */
+static void send_words(int fd, uint16_t opcode, const uint64_t *words, uint32_t count) {
+  struct {
+    struct vgw_header header;
+    uint64_t words[WORDS_MAX];
+  } record = {{.length = (uint32_t)(sizeof record.header + count * sizeof *words), .opcode = opcode, .context = 1},
+              {0}};
+  if (count)
+    memcpy(record.words, words, count * sizeof *words);
+  send_all(fd, &record, record.header.length, -1);
+}
+
+/* A profiler observes some launches, and reads what was measured. */
+static void begin_measuring(int fd) {
+  union {
+    struct vgw_req_cuLaunchKernel request;
+    uint64_t words[6];
+  } launch = {{.kind = VGW_KIND_FUNCTION,
+               .object = 1,
+               .gridDimX = 1,
+               .gridDimY = 1,
+               .gridDimZ = 1,
+               .blockDimX = 1,
+               .blockDimY = 1,
+               .blockDimZ = 1}};
+  _Static_assert(sizeof launch == sizeof launch.request, "the words are the request");
+  send_words(fd, VGW_OP_vgpuActivityStart, (uint64_t[]){1}, 1);
+  for (int i = 0; i < 3; i++)
+    send_words(fd, VGW_OP_cuLaunchKernel, launch.words, 6);
+}
+
+static void end_measuring(int fd) {
+  send_words(fd, VGW_OP_cuCtxSynchronize, NULL, 0);
+  send_words(fd, VGW_OP_vgpuActivityTake, (uint64_t[]){64}, 1);
+  send_words(fd, VGW_OP_vgpuActivityName, (uint64_t[]){64, 1}, 2);
+}
+
+/* Misuse a ring or a tensor map, so that the session ends: at a place that the input's length chooses. */
+static void misuse(int fd, struct vgw_ring *ring, uint32_t how) {
+  enum { FAR = 1 << 30, UNOPENED = 5 };
+  struct {
+    struct vgw_req_vgpuTensorMap request;
+    struct vgw_tensor_map arguments;
+  } map = {.request = {.form = 9, .nbytes = sizeof map.arguments, .map_nbytes = sizeof(CUtensorMap)}};
+  _Static_assert(sizeof map <= WORDS_MAX * sizeof(uint64_t) && sizeof map % sizeof(uint64_t) == 0, "map fits");
+  struct {
+    struct vgw_header header;
+    uint64_t number;
+  } again = {{.length = sizeof again, .opcode = VGW_OP_vgpuRingOpen, .flags = HAS_FD}, 0};
+  if (how == 2) {
+    atomic_fetch_add(&ring->tail, 2 * sizeof ring->records);
+    atomic_fetch_add(&ring->doorbell, 1);
+    vgw_futex_wake(&ring->doorbell);
+  } else if (how == 3) {
+    send_one(fd, (const uint8_t *)&again, sizeof again);
+  } else if (how == 4) {
+    send_words(fd, VGW_OP_vgpuRingOpenAt, (uint64_t[]){0, 0}, 2);
+  } else if (how == 5) {
+    send_words(fd, VGW_OP_vgpuRingOpenAt, (uint64_t[]){FAR, UNOPENED}, 2);
+  } else if (how == 6) {
+    send_words(fd, VGW_OP_vgpuRingWake, (uint64_t[]){0}, 1);
+  } else if (how == 7) {
+    send_words(fd, VGW_OP_vgpuRingFence, (uint64_t[]){0, UNOPENED}, 2);
+  } else if (how == 8) {
+    send_words(fd, VGW_OP_vgpuRingWait, (uint64_t[]){0}, 1);
+  } else if (how == 9) {
+    send_words(fd, VGW_OP_vgpuTensorMap, (const uint64_t *)(const void *)&map, sizeof map / sizeof(uint64_t));
+  } else if (how == 11) {
+    send_words(fd, VGW_OP_vgpuHostReserve, (uint64_t[]){VGT_PAGE, VGT_PAGE}, 2);
+  } else if (how == 12) {
+    send_words(fd, VGW_OP_vgpuKernelName, (uint64_t[]){64, VGW_KIND_CONTEXT, 0}, 3);
+  } else if (how == 10) {
+    map.request.form = 1;
+    map.request.map_nbytes = 8;
+    send_words(fd, VGW_OP_vgpuTensorMap, (const uint64_t *)(const void *)&map, sizeof map / sizeof(uint64_t));
+  }
 }
 
 static bool has_region(void) { return options.features & VGX_FEATURE_REGION; }
@@ -417,9 +516,13 @@ uint64_t vgt_session_run(const struct vgt_input *input) {
     is_last = true; /* the next child process has a working device */
     return 0;
   }
+  if (input->nbytes / 8 % 8 == 1)
+    vgt_directed(ends[0]);
   for (uint32_t i = 0; i < VGT_SOCKET; i++)
     rings[i] = has_region() && i == REMOTE ? open_remote_ring(ends[0], i) : open_ring(ends[0], i);
   int64_t opened = now_ms();
+  if (options.spin_us)
+    begin_measuring(ends[0]);
   vgt_tenants_change(options.ledger ? input->nbytes / 32 % 64 : 0);
   vgt_faults_arm(true);
   for (uint32_t at = 0, count = 0; at < input->nbytes; count++) {
@@ -441,6 +544,9 @@ uint64_t vgt_session_run(const struct vgt_input *input) {
   vgt_faults_arm(false);
   int64_t drained = now_ms();
   vgt_tenants_change(0);
+  if (options.spin_us)
+    end_measuring(ends[0]);
+  misuse(ends[0], rings[0], input->nbytes / 8 % 16);
   if (input->nbytes / 8 % 32 == 1)
     vgx_stop();
   shutdown(ends[0], SHUT_WR);

@@ -49,6 +49,7 @@ struct vgw_ledger *vgt_tenants_ledger(void) {
   set(&ledger->row_count, ROWS);
   set(&ledger->tenant[VGT_ROW], TENANT);
   set(&ledger->tenant[OTHER], TENANT);
+  set(&ledger->tenant[VGT_LIMITED_ROW], TENANT);
   for (uint32_t i = 1; i < VGW_QUOTA_COUNT; i++)
     set(&ledger->used[OTHER][VGW_LEDGER_QUOTA + i], USED);
   return ledger;

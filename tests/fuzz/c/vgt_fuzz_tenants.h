@@ -7,7 +7,7 @@
 
 struct vgw_ledger;
 
-enum { VGT_ROW = 3 }; /* of the session that is tried */
+enum { VGT_ROW = 3, VGT_LIMITED_ROW = 5 }; /* of the session that is tried, and of its device memory */
 
 /* A file of zeros. */
 int vgt_zeroes(size_t nbytes);

@@ -94,6 +94,11 @@ static void heap(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, uint6
   *(uint64_t *)param(l, 0) = count;
 }
 
+/* (a, b): does nothing */
+static void ignore(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, uint64_t cta) {
+  (void)l, (void)t, (void)cta;
+}
+
 /* adds 1 to `gv`, its first symbol */
 static void count_up(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, uint64_t cta) {
   (void)t, (void)cta;
@@ -105,7 +110,7 @@ static void count_up(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, u
   X(poke, 1)                                                                                                           \
   X(spin, 0)                                                                                                           \
   X(fault_while_waited_for, 1)                                                                                         \
-  X(chain, 1) X(trap, 0) X(illegal, 0) X(assertion, 0) X(print, 2) X(shared, 1) X(heap, 1) X(count_up, 0)
+  X(chain, 1) X(trap, 0) X(illegal, 0) X(assertion, 0) X(print, 2) X(shared, 1) X(heap, 1) X(ignore, 2) X(count_up, 0)
 
 #define RUN(name, count)                                                                                               \
   static uint32_t run_##name(const struct vgx_sim_launch *l, struct vgx_sim_thread *t, uint32_t state,                 \
