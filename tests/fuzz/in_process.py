@@ -385,19 +385,22 @@ FAILING = [*WRAPPED, "driver"]  # the last: all functions of the driver's table 
 FAULTS = ("-DVGT_FAULTS", *(f"-Wl,--wrap={name}" for name in WRAPPED))
 
 
-def faults(streams: int, most: int = 1 << 20) -> int:
+def faults(streams: int, most: int = 1 << 20) -> tuple[int, int]:
     """In `streams` streams of records, make each call to a function of FAILING fail, one at a time, each in a session
     of its own; at most about `most` calls of each function, spread over the stream.
 
-    Returns how many calls failed. Raises RuntimeError, with the command to repeat it, when a session's process fails,
-    when the executor leaves memory that nothing points to, or descriptors that it leaves open only with the fault.
+    Returns how many calls failed, and in how many of their sessions descriptors were counted. Raises RuntimeError, with
+    the command to repeat it, when a session's process fails, or when the executor leaves memory that nothing points to,
+    or descriptors. These are not counted where a thread still waits in the simulator for what will not happen, when a
+    worker would exit: a word that no other stream has written, because the rings' records had another order.
     """
-    tried = fail_calls(build("faults", sanitize="address,undefined", more=FAULTS), streams, most)
+    tried, counted = fail_calls(build("faults", sanitize="address,undefined", more=FAULTS), streams, most)
     print(f"{streams} streams, {tried} calls failed one at a time, no session ended by a signal")
-    return tried
+    print(f"{counted} of them ended in time, with no descriptor left open")
+    return tried, counted
 
 
-def fail_calls(program: Path, streams: int, most: int) -> int:
+def fail_calls(program: Path, streams: int, most: int) -> tuple[int, int]:
     """As faults(), with a program that was built with FAULTS."""
 
     def session(seed: int, fault: str) -> dict[str, int]:
@@ -410,18 +413,19 @@ def fail_calls(program: Path, streams: int, most: int) -> int:
         words = done.stdout.split()
         return {key: int(value) for key, value in zip(words[::2], words[1::2], strict=True)}
 
-    tried = 0
+    tried = counted = 0
     for seed in range(1, streams + 1):
         counts = session(seed, "none:0")
         for name in FAILING:
             for number in range(1, counts[name] + 1, 1 + counts[name] // most):
-                found = session(seed, f"{name}:{number}")["descriptors"]
-                if found > counts["descriptors"]:
+                found = session(seed, f"{name}:{number}")
+                if found["descriptors"] > 0:
                     raise RuntimeError(
-                        f"VGPU_FAULTS={name}:{number}, seed {seed}: {found} descriptors are open at the end"
+                        f"VGPU_FAULTS={name}:{number}, seed {seed}: {found['descriptors']} descriptors are left open"
                     )
                 tried += 1
-    return tried
+                counted += not found["late"]
+    return tried, counted
 
 
 OPTIONS = {
@@ -512,7 +516,7 @@ def main() -> int:
     parser.add_argument("--faults", type=int, metavar="N", help="fail one call at a time, in N streams")
     given = parser.parse_args()
     if given.faults:
-        return 0 if faults(given.faults) else 1
+        return 0 if all(faults(given.faults)) else 1
     if given.floor:
         floor, [found] = read_floor(), measure(given.seconds, given.seed)
         for name, percent in found.items():

@@ -21,4 +21,6 @@ def test_the_search_executes_what_it_must_and_no_session_ends_by_a_signal() -> N
 
 
 def test_a_call_that_fails_ends_a_session_at_worst() -> None:
-    assert faults(streams=2, most=5) > 10
+    tried, counted = faults(streams=2, most=5)
+    assert tried > 10
+    assert counted > 0

@@ -121,16 +121,18 @@ static int count_descriptors(void) {
   return count;
 }
 
-/* Run one session of the input that a seed makes; print how many descriptors are open then, and how often each function
- * that can be made to fail was called. */
+/* Run one session of the input that a seed makes; print how many descriptors it left open (if its threads have ended,
+ * otherwise that it is late), and how often each function that can be made to fail was called. */
 static int fixed(uint64_t seed, uint32_t steps) {
   struct vgt_random random = {seed * 0x9e3779b97f4a7c15ull | 1};
   const char *name;
   uint64_t count;
   vgt_session_init(seed % VGT_PROCESSES);
   vgt_make(&random, &shared->current, steps, 0);
+  int before = count_descriptors();
   printf("records %llu", (unsigned long long)vgt_session_run(&shared->current));
-  printf(" descriptors %d", count_descriptors());
+  bool ended = vgt_session_let_go();
+  printf(" late %d descriptors %d", !ended, ended ? count_descriptors() - before : 0);
   for (int i = 0; (count = vgt_faults_count(i, &name)) != UINT64_MAX; i++)
     printf(" %s %llu", name, (unsigned long long)count);
   printf("\n");

@@ -98,5 +98,8 @@ void vgt_session_init(unsigned process);
 uint64_t vgt_session_run(const struct vgt_input *input);
 /* Whether the process can serve no further session after the last one. */
 bool vgt_session_is_last(void);
+/* Whether the last session's threads ended in time, so that it let go of what it had. A worker's process ends in any
+ * case; here, a thread that waits in the backend for what will not happen keeps the session's memory and descriptors. */
+bool vgt_session_let_go(void);
 
 #endif

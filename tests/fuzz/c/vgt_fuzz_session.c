@@ -150,6 +150,7 @@ static bool threads_ended; /* of this session: only then does vgx_serve free wha
 static bool is_last;
 
 bool vgt_session_is_last(void) { return is_last; }
+bool vgt_session_let_go(void) { return threads_ended; }
 
 /* The linker puts it in front of the executor's own (tests/fuzz/in_process.py, ENDED). */
 void __real_vgx_handles_free(struct vgx_session *s);
