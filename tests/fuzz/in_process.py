@@ -50,7 +50,7 @@ LEFT_OUT -= {"vgpuRingFence", "cuGraphBatchMemOpNodeGetParams"}
 POOL = 6
 HAS_FD = 2
 AWAITED = (
-    7  # the first records of the opening: the context, memory whose addresses are needed, pinned memory, the image
+    8  # the first records of the opening: the context, memory whose addresses are needed, pinned memory, the image
 )
 PAGE = 4096
 POOLED = ("STREAM", "EVENT", "MODULE", "LIBRARY", "FUNCTION", "KERNEL", "MEMPOOL", "GRAPH")
@@ -82,6 +82,8 @@ def special(record: Record, field: str) -> str | None:
             return "VGT_PAGES"
         if field == "read_only":
             return "VGT_SMALL"
+    if record.name == "vgpuHostChanges" and field in ("begin", "capacity"):
+        return {"begin": "VGT_BOOL", "capacity": "VGT_PAGES"}[field]
     if record.name in ("vgpuImageWrite", "vgpuImageOffer", "vgpuImageDrop", "vgpuImageRead") and field == "image":
         return {"vgpuImageWrite": "VGT_IMAGE", "vgpuImageOffer": "VGT_CREATES"}.get(record.name, "VGT_HANDLE")
     if record.name == "vgpuLink":
@@ -167,6 +169,7 @@ def part_row(record: Record, number: int) -> str:
     what = {"GRAPH_NODE": "VGT_PART_NODES", "text": "VGT_PART_NAME"}.get(of, "VGT_PART_BYTES")
     what = "VGT_PART_ROWS" if record.name in ("vgpuMemcpy2DToDevice", "vgpuArrayWrite") else what
     what = "VGT_PART_GRAPHS" if name == "bodies" else what
+    what = "VGT_PART_PAGES" if record.name == "vgpuHostChanges" else what
     what = "VGT_PART_ATTRIBUTES" if name in ATTRIBUTES else "VGT_PART_WHOLE" if name == "arguments" else what
     most = "sizeof(struct vgw_tensor_map)" if name == "arguments" else most
     return f"    {{{nbytes}, {most}, {what}, {same}}},"
@@ -177,7 +180,8 @@ POOL_PROPS = struct.pack("<iiiiQQ56x", 1, 1, 1, 0, 0, 0)  # pinned memory of dev
 ACCESS = struct.pack("<iii", 1, 0, 3)  # device 0 reads and writes
 WRITE = struct.pack("<IIQQIIQ8x", 2, 0, 0, 0, 0, 0, 0)  # of a word; never executed, as its address is 0
 HALF_COPY = 0xE0000001  # the number of a client's function that copies pageable memory in a graph (vgw_wire.h)
-NODES = {  # graph number to the name, fields and last part of the record that adds its node; without one: an empty node
+# Graph number to the name, fields and last part of the record that adds its node; without one: an empty node.
+NODES: dict[int, tuple[str, dict[str, int | bytes], bytes]] = {
     1: ("cuGraphAddHostNode", {"callback": HALF_COPY}, b""),
     2: ("cuGraphAddMemAllocNode", {"bytesize": 4096, "accessDescCount": 1, "poolProps": POOL_PROPS}, ACCESS),
     3: ("cuGraphAddBatchMemOpNode", {"ctx": 1, "count": 1}, WRITE),
@@ -244,6 +248,7 @@ def opening() -> bytes:
         ("cuMemPoolCreate", {"poolProps": POOL_PROPS, "pool": POOL}, b""),
         ("cuMemAllocFromPoolAsync", {"bytesize": 4096, "pool": POOL}, b""),
         ("vgpuHostMap", {"address": 0, "nbytes": 4 * PAGE}, b""),
+        ("vgpuHostReserve", {"address": 0, "nbytes": 2 * PAGE}, b""),
         ("vgpuImageWrite", image, IMAGE),
         ("cuModuleLoadData", {"module": 1, "image": 1}, b""),
         ("cuModuleGetFunction", {"hfunc": 1, "hmod": 1, "name_nbytes": len(KERNEL)}, KERNEL),

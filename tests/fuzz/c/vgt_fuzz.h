@@ -57,7 +57,8 @@ enum vgt_content {
   VGT_PART_ATTRIBUTES,
   VGT_PART_WHOLE,
   VGT_PART_ROWS, /* bytes, and at least some */
-  VGT_PART_GRAPHS
+  VGT_PART_GRAPHS,
+  VGT_PART_PAGES /* of the opening's reserved memory, mostly */
 };
 enum { VGT_SHORT = 255 };
 enum { VGT_PAGE = 4096, VGT_RESERVED_PAGE = 12, VGT_RESERVED_PAGES = 4 };
@@ -99,7 +100,8 @@ uint64_t vgt_session_run(const struct vgt_input *input);
 /* Whether the process can serve no further session after the last one. */
 bool vgt_session_is_last(void);
 /* Whether the last session's threads ended in time, so that it let go of what it had. A worker's process ends in any
- * case; here, a thread that waits in the backend for what will not happen keeps the session's memory and descriptors. */
+ * case; here, a thread that waits in the backend for what will not happen keeps the session's memory and descriptors.
+ */
 bool vgt_session_let_go(void);
 
 #endif

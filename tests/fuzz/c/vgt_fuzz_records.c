@@ -150,11 +150,19 @@ static const struct vgt_record *choose(struct vgt_random *random, const struct m
   }
 }
 
+enum { PAGES_NBYTES = 16 }; /* of a struct vgw_host_pages */
+
 static void fill_part(struct vgt_random *random, const struct vgt_part *part, uint8_t *out, uint32_t count,
                       struct made *made, uint32_t channel) {
   for (uint32_t i = 0; part->content == VGT_PART_GRAPHS && i + 4 <= count; i += 4)
     memcpy(out + i, &(uint32_t){(uint32_t)new_id(made, channel, VGT_KIND_GRAPH)}, 4);
   if (part->content == VGT_PART_GRAPHS)
+    return;
+  for (uint32_t i = 0; part->content == VGT_PART_PAGES && i + PAGES_NBYTES <= count; i += PAGES_NBYTES) {
+    uint64_t page = vgt_below(random, chance(random, 900) ? 2 : 16), pages = 1 + (page == 0 && chance(random, 500));
+    memcpy(out + i, (uint64_t[]){VGW_PINNED_BEGIN + PAGE * page, PAGE * pages}, PAGES_NBYTES);
+  }
+  if (part->content == VGT_PART_PAGES)
     return;
   if (part->content == VGT_PART_NAME && chance(random, 800)) {
     memcpy(out, vgt_kernel_name, count < sizeof vgt_kernel_name ? count : sizeof vgt_kernel_name);
@@ -192,6 +200,8 @@ static uint32_t count_of(struct vgt_random *random, const struct vgt_part *part)
     count = chance(random, 5) ? 8 : chance(random, 700) ? 0 : ATTRIBUTE_NBYTES * (1 + vgt_below(random, 2));
   else if (part->content == VGT_PART_WHOLE)
     count = most;
+  else if (part->content == VGT_PART_PAGES)
+    count = PAGES_NBYTES * vgt_below(random, 4);
   else if (part->content == VGT_PART_GRAPHS)
     count = chance(random, 5) ? 6 : 4 * (1 + vgt_below(random, 2));
   else

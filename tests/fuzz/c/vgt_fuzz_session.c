@@ -274,6 +274,8 @@ static bool open_session(int fd) {
     if (header.opcode == VGW_OP_vgpuHostMap) /* its place differs under ThreadSanitizer */
       memcpy(records + at + sizeof header, &(uint64_t){VGW_PINNED_BEGIN + VGT_RESERVED_PAGE * VGT_PAGE},
              sizeof(uint64_t));
+    if (header.opcode == VGW_OP_vgpuHostReserve)
+      memcpy(records + at + sizeof header, &(uint64_t){VGW_PINNED_BEGIN}, sizeof(uint64_t));
     if (header.flags & WANT_REPLY) { /* records without a reply travel with the next one that has one */
       must(at == sent || send_all(fd, records + sent, at - sent, -1), "opening");
       send_one(fd, records + at, header.length);
