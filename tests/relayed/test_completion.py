@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.relayed.conftest import Relay
 from tests.shim import test_completion
 from tests.shim.client import PRELUDE
-from tests.shim.test_completion import TOOLS
+from tests.shim.test_completion import TOOLS, calls_after_flags
 
 # A blocked host function delays the flags of other streams (see conftest.py).
 BEYOND_THE_RELAY = {
@@ -25,6 +26,17 @@ def simulate(shared_relay: Relay) -> Callable[[str], str]:
         return shared_relay.python(PRELUDE + TOOLS + textwrap.dedent(program), VGPU_SPIN_US="50")
 
     return run
+
+
+@pytest.fixture
+def simulate_traced(shared_relay: Relay, tmp_path: Path) -> Callable[[str], list[tuple[str, str]]]:
+    def traced(program: str) -> list[tuple[str, str]]:
+        log = tmp_path / "log"
+        text = PRELUDE + TOOLS + textwrap.dedent(program)
+        shared_relay.python(text, VGPU_SPIN_US="50", VGPU_LOG="trace", VGPU_LOG_FILE=str(log))
+        return calls_after_flags(log)
+
+    return traced
 
 
 ASKED = {name: test for name, test in vars(test_completion).items() if name.startswith("test_")}

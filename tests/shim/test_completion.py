@@ -59,6 +59,13 @@ def simulate(request: pytest.FixtureRequest, h100: str) -> Callable[[str], str]:
     return lambda program: run(h100, TOOLS + textwrap.dedent(program), VGPU_SPIN_US=request.param)
 
 
+def calls_after_flags(log: Path) -> list[tuple[str, str]]:
+    """The calls after the first cuCtxGetFlags in a client's trace, and how each was answered."""
+    calls = re.findall(r"(cu\w+)\(.* \[(\w+), \S+ us\]$", log.read_text(), re.M)
+    begin = [name for name, _ in calls].index("cuCtxGetFlags")
+    return calls[begin + 1 :]
+
+
 @pytest.fixture
 def simulate_traced(h100: str, tmp_path: Path) -> Callable[[str], list[tuple[str, str]]]:
     """Run a program; returns how each call after its cuCtxGetFlags was answered: (call, local, queued or waited)."""
@@ -67,9 +74,7 @@ def simulate_traced(h100: str, tmp_path: Path) -> Callable[[str], list[tuple[str
         log = tmp_path / "log"
         text = TOOLS + textwrap.dedent(program)
         run(h100, text, VGPU_SPIN_US="50", VGPU_LOG="trace", VGPU_LOG_FILE=str(log))
-        calls = re.findall(r"(cu\w+)\(.* \[(\w+), \S+ us\]$", log.read_text(), re.M)
-        begin = [name for name, _ in calls].index("cuCtxGetFlags")
-        return calls[begin + 1 :]
+        return calls_after_flags(log)
 
     return traced
 
