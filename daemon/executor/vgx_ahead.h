@@ -17,8 +17,8 @@ void vgx_ahead_init(struct vgx_session *s);
 /* Whether it is time for a thread to read ahead. */
 bool vgx_ahead_is_due(const struct vgx_session *s);
 
-/* Whether the record is executed before those that were read earlier. It moves the bytes of host memory, which host and
- * kernels see at once where they share it, or is about host functions. */
+/* Whether the record is executed at once, before records that were read earlier: it is about host functions, or it
+ * moves bytes of host memory, which the program and kernels would see at once if they shared it. */
 bool vgx_ahead_overtakes(const struct vgw_header *h);
 
 /* Whether the record asks for the next host function: its answer waits for one, in a thread of its own. */

@@ -100,7 +100,7 @@ def special(record: Record, field: str) -> str | None:
         return "VGT_RESERVED"
     if record.name == "vgpuRingFence":
         return {"executed": "VGT_SMALL", "ring": "VGT_DEVICE"}[field]
-    if field == "callback":  # the client answers these (vgt_fuzz_session.c)
+    if field == "callback":  # a host function's number: the harness calls it as a client would
         return "VGT_MARKED" if record.name.startswith("cuGraph") else "VGT_SMALL"
     whole = {"height": "VGT_ONE", "depth": "VGT_ONE", "width": "VGT_LENGTH"}
     if ("2DTo" in record.name or record.name in ("vgpuArrayWrite", "vgpuArrayRead")) and field in whole:

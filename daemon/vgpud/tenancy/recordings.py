@@ -44,9 +44,10 @@ _END_TIMEOUT_S = 1.0  # of the last bytes of recordings when vgpud ends
 class Recording:
     """The pipe to a thread that writes a session's file; close() closes this end of it."""
 
-    def __init__(self, path: Path, file: int, limit_nbytes: int, exceeded: Callable[[], None]) -> None:
-        """Takes over the descriptor `file`. `exceeded` is called by the thread, once, if a worker writes more than the
-        limit; then nothing reads the pipe any more. Raises OSError, and closes `file` then."""
+    def __init__(self, path: Path, file: int, limit_nbytes: int, stopped: Callable[[str], None]) -> None:
+        """Takes over the descriptor `file`. `stopped` is called by the thread, once and with the reason, if a worker
+        writes more than the limit or the file cannot be written; then nothing reads the pipe any more. Raises OSError,
+        and closes `file` then."""
         self.path = path
         try:
             source, self._fd = os.pipe()
@@ -57,12 +58,18 @@ class Recording:
             fcntl.fcntl(source, fcntl.F_SETPIPE_SZ, _PIPE_NBYTES)
         writer = threading.Thread(
             target=_copy,
-            args=(source, file, limit_nbytes + _LAST_ENTRY_NBYTES, exceeded),
+            args=(source, file, limit_nbytes + _LAST_ENTRY_NBYTES, stopped),
             name="recording",
             daemon=True,
         )
         _WRITERS.add(writer)
-        writer.start()
+        try:
+            writer.start()
+        except RuntimeError as error:
+            _WRITERS.discard(writer)
+            for fd in (source, self._fd, file):
+                os.close(fd)
+            raise OSError(errno.EAGAIN, "no thread to write a recording") from error
 
     def fileno(self) -> int:
         """The end that the worker writes to; it stays this object's."""
@@ -76,8 +83,9 @@ class Recording:
 _WRITERS: set[threading.Thread] = set()
 
 
-def _copy(source: int, file: int, left: int, exceeded: Callable[[], None]) -> None:
-    """Copy until the pipe's other end is closed, at most `left` bytes; a full file system ends the file."""
+def _copy(source: int, file: int, left: int, stopped: Callable[[str], None]) -> None:
+    """Copy until the pipe's other end is closed, at most `left` bytes. The worker stops recording once its end of the
+    pipe has no reader."""
     try:
         while left >= 0 and (piece := os.read(source, _PIECE_NBYTES)):
             kept = piece[:left]
@@ -85,9 +93,9 @@ def _copy(source: int, file: int, left: int, exceeded: Callable[[], None]) -> No
             while kept:
                 kept = kept[os.write(file, kept) :]
         if left < 0:
-            exceeded()
-    except OSError:
-        pass  # the worker stops recording once its end of the pipe has no reader
+            stopped("the worker writes more than its limit")
+    except OSError as error:
+        stopped(str(error))
     finally:
         os.close(source)
         os.close(file)
@@ -115,10 +123,10 @@ def open_recording(session: Session, config: Config, about: dict[str, Any]) -> R
     path = base / quote(session.tenant_name, safe="") / f"{stamp}-{session.epoch:x}-{session.number}.vgpurec"
     file = _create(path, MAGIC + struct.pack("<I", len(document)) + document)
 
-    def exceeded() -> None:
-        session.log.warning("a worker writes more than its recording may have", path=str(path))
+    def stopped(why: str) -> None:
+        session.log.warning("a recording has stopped", path=str(path), why=why)
 
-    return Recording(path, file, config.recording.session_mib << 20, exceeded)
+    return Recording(path, file, config.recording.session_mib << 20, stopped)
 
 
 def _create(path: Path, begin: bytes) -> int:

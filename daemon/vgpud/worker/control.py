@@ -62,7 +62,7 @@ class Assignment:
     turns_fd: int = -1  # by which tenants share cards (vgpud/tenancy/turns.py)
     turns_tenant: int = 0  # the tenant's number there; the session's is `ledger_row`
     meter_fd: int = -1  # where the worker counts calls (vgpud/tenancy/meter.py)
-    recording_fd: int = -1  # the file of the session's recording (vgpud/tenancy/recordings.py)
+    recording_fd: int = -1  # the pipe to the session's recording (vgpud/tenancy/recordings.py)
     region_fd: int = -1  # memory shared with the client's machine
     region: tuple[int, int] | None = None  # the session's range of it: offset and bytes
 

@@ -14,7 +14,7 @@ from vgpusim.codegen.lane_value import Form
 
 REST_NBITS = 17
 _LOW_NBITS = 9  # of the rest: products of two of these bits have too low a weight for the squarer
-_BEND_AT = 18  # in a table's entry: the slope below it, the start of 32 bits above the bend
+_BEND_AT = 18  # the low word of a table's entry is the slope, of 18 bits, and the bend; the high word is the start
 
 
 @dataclass(frozen=True)

@@ -138,9 +138,8 @@ def store_reordered(e: Emitter, at: Value, text: str, nbits: int, order: tuple[l
     lanes, pattern = order
     listed, kind = ", ".join(f"i32 {lane}" for lane in lanes), f"<{WARP} x i{nbits}>"
     text = e.v(f"shufflevector {kind} {text}, {kind} poison, <{WARP} x i32> <{listed}>")
-    if nbits == 32 and not is_row(
-        pattern, 2, nbits // 8
-    ):  # pairs: LLVM stores numbers of 64 bits in fewer instructions
+    # As pairs: LLVM stores numbers of 64 bits in fewer instructions.
+    if nbits == 32 and not is_row(pattern, 2, nbits // 8):
         pairs = e.v(f"bitcast {kind} {text} to <{WARP // 2} x i64>")
         for index, offset in enumerate(pattern.offsets()[::2]):
             pair = e.v(f"extractelement <{WARP // 2} x i64> {pairs}, i32 {index}")

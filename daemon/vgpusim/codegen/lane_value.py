@@ -47,7 +47,7 @@ class Indexed:
 
     index: str  # <32 x i32>
     factor: int
-    base: str  # i64, of all lanes
+    base: str  # i64, the same in every lane
 
 
 class Form:

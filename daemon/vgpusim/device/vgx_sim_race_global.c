@@ -299,7 +299,7 @@ static bool note_half(const struct vgx_sim_race_access *a, struct segment *segme
 
 /* Prefetch the notes that the site's next access needs, if it is as far away as this one was from the last. */
 static void fetch_ahead(const struct vgx_sim_race_access *a, uint64_t address, uint32_t lane) {
-  static uint64_t last[64]; /* addresses, by site and lane */
+  static uint64_t last[64]; /* hashed by site and lane; a wrong one costs a useless prefetch */
   uint64_t *before = &last[((uint64_t)a->note >> VGX_SIM_NOTE_SITE ^ lane) % 64], next = 2 * address - *before;
   bool near = next - address + FETCHED_NBYTES < 2 * FETCHED_NBYTES; /* the processor fetches by itself */
   *before = address;

@@ -264,7 +264,7 @@ static const char *access_lane(const struct vgx_sim_texture *t, const struct for
   most[0] = (int64_t)l->width * t->element_nbytes - nbytes; /* x counts bytes */
   most[1] = (int64_t)l->height - 1;
   most[2] = (int64_t)l->depth - 1;
-  if (at[0] % nbytes) /* of a vector: all of it, as on an H200 */
+  if (at[0] % nbytes) /* vectors are aligned as a whole (seen on an H200) */
     return vgx_sim_misaligned_surface;
   bool inside = true;
   for (int a = 0; a < 3; a++)

@@ -198,7 +198,7 @@ CUresult vgx_sim_cuTexObjectCreate(CUtexObject *pTexObject, const CUDA_RESOURCE_
   bool floats = t.format == CU_AD_FORMAT_FLOAT || t.format == CU_AD_FORMAT_HALF;
   t.as_integer = !floats && !fractions && (t.as_integer || wide);
   t.srgb = d->flags & CU_TRSF_SRGB && !t.as_integer && !fractions && t.format == CU_AD_FORMAT_UNSIGNED_INT8;
-  if (t.srgb && t.mipmap_filter == 1) { /* a card's sums are not known */
+  if (t.srgb && t.mipmap_filter == 1) { /* what a card computes there has not been found out */
     vgx_sim_log("simulator: linear filters between mipmap levels in sRGB are not supported");
     return CUDA_ERROR_NOT_SUPPORTED;
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import socket
 import stat
 import subprocess
@@ -92,6 +93,29 @@ def test_a_worker_can_neither_exceed_nor_empty_its_recording(tmp_path):
     assert warned.wait(PATIENCE_S)
     recording.close()
     assert begin + (1 << 20) <= recording.path.stat().st_size <= begin + (1 << 20) + 64
+
+
+def test_a_full_file_system_ends_a_recording_and_is_said():
+    said: queue.Queue[str] = queue.Queue()
+    recording = recordings.Recording(Path("/dev/full"), os.open("/dev/full", os.O_WRONLY), 1 << 20, said.put)
+    os.write(recording.fileno(), b"an entry")
+    assert "No space left" in said.get(timeout=PATIENCE_S)
+    with pytest.raises(BrokenPipeError):
+        all(os.write(recording.fileno(), bytes(1 << 20)) for _ in range(8))
+    recording.close()
+
+
+def test_without_a_thread_no_descriptor_stays_open(monkeypatch):
+    def fails(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    file = os.open("/dev/null", os.O_WRONLY)
+    monkeypatch.setattr(threading.Thread, "start", fails)
+    with pytest.raises(BlockingIOError, match="no thread"):
+        recordings.Recording(Path("/dev/null"), file, 1 << 20, lambda why: None)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(file)
+    assert not [thread for thread in recordings._WRITERS if not thread.is_alive()]
 
 
 def test_the_end_of_vgpud_waits_once_for_all_recordings(monkeypatch):

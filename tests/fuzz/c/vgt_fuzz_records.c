@@ -38,8 +38,8 @@ static uint64_t hostile_value(struct vgt_random *random) {
   return chance(random, 500) ? hostile[vgt_below(random, sizeof hostile / sizeof *hostile)] : vgt_next(random);
 }
 
-/* How many objects of each kind an input creates on each channel, which executes its records in order, and which of
- * them is the first that later records may use. */
+/* How many objects of each kind an input has created on each channel so far, and the first of them that its later
+ * records may name. A channel executes its records in order. */
 struct made {
   uint16_t count[VGT_CHANNELS][VGT_KINDS], first[VGT_CHANNELS][VGT_KINDS];
 };

@@ -86,7 +86,7 @@ void vgt_session_init(unsigned process) {
   vgt_install();
   vgt_desks_open();
   backend = vgt_driver(vgx_sim_backend());
-  /* NVML is the program itself (vgt_fuzz_nvml.c), which knows the first device and no other. */
+  /* vgt_fuzz_nvml.c stands in for NVML: opened as "", this program itself. It knows the first device only. */
   vgx_usage_init("", process & VGT_SHARED ? "GPU-1,GPU-2" : "GPU-2");
   bool limited = process % VGT_PROCESSES / VGT_LIMITED == 1; /* a quarter: such a process serves few sessions */
   if (limited)

@@ -20,8 +20,8 @@ from tests.vgpusim.codegen.random_kernel import RandomKernel, argument, digest, 
 _DATA = Path(__file__).parent / "data" / "programs-h200.tsv.xz"
 _SEEDS = (7, 31, 42, 70, 141, 372)  # of those that compile soon, with every kind among them
 
-# Where the card's memory is not the simulator's: why, and what the program's text has, by seed. Level 4 of the driver's
-# optimizations, its default, is what the card's digests are of; the second recording has level 0, too.
+# Where the card's memory is not the simulator's: why, and what the program's text has, by seed. The digests are of the
+# driver's default optimisation level, 4; the second recording has level 0 as well.
 _SET = (
     "both levels: a guarded `set` changes D also where its guard is false: to the number that D's old bits are as an "
     "integer, without the sign if D is a float",
