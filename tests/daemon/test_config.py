@@ -5,18 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from vgpud.config import (
-    Config,
-    ConfigError,
-    ImagesConfig,
-    LimitsConfig,
-    LogConfig,
-    ShareConfig,
-    TlsConfig,
-    UserConfig,
-    load_config,
-    parse_config,
-)
+from vgpud.config import Config, ConfigError, load_config, parse_config
+from vgpud.config_tables import ImagesConfig, LimitsConfig, LogConfig, ShareConfig, TlsConfig, UserConfig
 
 SAMPLE = Path(__file__).parents[2] / "deploy/vgpud.toml"
 

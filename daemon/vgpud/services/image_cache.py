@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from .image_digest import image_digest
 
 if TYPE_CHECKING:
-    from vgpud.config import ImagesConfig
+    from vgpud.config_tables import ImagesConfig
     from vgpud.tenancy.tenant import Identified, Tenant
 
 PADDING_NBYTES = 64  # zeros behind an image (VGX_IMAGE_PADDING)

@@ -19,7 +19,7 @@ from .image_cache import ImageCache, ImageRefused, verify
 if TYPE_CHECKING:
     import socket
 
-    from vgpud.config import ImagesConfig
+    from vgpud.config_tables import ImagesConfig
     from vgpud.metrics import Metrics
     from vgpud.tenancy.tenant import Identified, Tenant
 

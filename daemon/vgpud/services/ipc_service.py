@@ -23,7 +23,7 @@ from .desk import Desk
 if TYPE_CHECKING:
     import socket
 
-    from vgpud.config import LimitsConfig
+    from vgpud.config_tables import LimitsConfig
     from vgpud.metrics import Metrics
     from vgpud.serving.succession import Incoming, Outgoing
     from vgpud.tenancy.tenant import Identified, Tenant

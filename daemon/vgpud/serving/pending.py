@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import asyncio
 
-    from vgpud.config import LimitsConfig
+    from vgpud.config_tables import LimitsConfig
 
 
 class PendingConnections:

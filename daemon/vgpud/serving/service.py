@@ -49,7 +49,7 @@ from .succession import SIGNALS, Outgoing, asking
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from vgpud.config import VmConfig
+    from vgpud.config_tables import VmConfig
     from vgpud.devices.inventory import Inventory
     from vgpud.endpoint import Endpoint
 

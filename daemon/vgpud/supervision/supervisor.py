@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Sequence
 
-    from vgpud.config import LimitsConfig
+    from vgpud.config_tables import LimitsConfig
     from vgpud.metrics import Metrics
     from vgpud.serving.succession import Incoming
 

@@ -14,7 +14,7 @@ from vgpud.endpoint import Endpoint, HybridVsockEndpoint
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from vgpud.config import VmConfig
+    from vgpud.config_tables import VmConfig
 
 _SO_PEERPIDFD = 77  # Linux 6.5: a pidfd of the peer as it was at connect(), free of pid reuse
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterator
 
-    from vgpud.config import LimitsConfig, ShareConfig
+    from vgpud.config_tables import LimitsConfig, ShareConfig
     from vgpud.devices.selection import Selection
     from vgpud.supervision.worker_process import Worker
 

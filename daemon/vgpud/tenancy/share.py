@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vgpud.config import Config, ShareConfig
+    from vgpud.config import Config
+    from vgpud.config_tables import ShareConfig
 
     from .peer import Peer
     from .token import Token

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from vgpud.config import TokenConfig
+    from vgpud.config_tables import TokenConfig
 
 _SECRET_NBYTES = 32
 _ISSUED_CAP = 4096  # each client's token is compared with all of them

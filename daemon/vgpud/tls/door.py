@@ -19,7 +19,7 @@ from vgpud.tenancy.peer import Peer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from vgpud.config import TlsConfig
+    from vgpud.config_tables import TlsConfig
     from vgpud.serving.listener import Listener
 
 _PACKET_NBYTES = 4096

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
-from vgpud.config import ImagesConfig
+from vgpud.config_tables import ImagesConfig
 from vgpud.log import configure_log
 from vgpud.metrics import Metrics
 from vgpud.services import image_service

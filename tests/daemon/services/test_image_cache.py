@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from vgpud.config import ImagesConfig
+from vgpud.config_tables import ImagesConfig
 from vgpud.services.image_cache import PADDING_NBYTES, ImageCache, ImageRefused, verify
 from vgpud.services.image_digest import image_digest
 from vgpud.tenancy.tenant import Identified, Tenant

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from vgpud.config import ImagesConfig
+from vgpud.config_tables import ImagesConfig
 from vgpud.metrics import Metrics
 from vgpud.services import image_service
 from vgpud.services.image_digest import image_digest

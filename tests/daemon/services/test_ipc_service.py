@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
-from vgpud.config import LimitsConfig
+from vgpud.config_tables import LimitsConfig
 from vgpud.metrics import Metrics
 from vgpud.services.ipc_service import IpcDesk, IpcService
 from vgpud.tenancy.tenant import Identified, Tenant

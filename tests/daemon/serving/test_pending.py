@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from vgpud.config import LimitsConfig
+from vgpud.config_tables import LimitsConfig
 from vgpud.serving.pending import PendingConnections
 
 LIMITS = LimitsConfig(pending_connections=16, pending_per_client=6)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from vgpud.config import LimitsConfig
+from vgpud.config_tables import LimitsConfig
 from vgpud.metrics import Metrics
 from vgpud.supervision.launcher_spawner import LauncherSpawner
 from vgpud.supervision.supervisor import Supervisor

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from vgpud.cli.client import RefusedError
-from vgpud.config import LimitsConfig
+from vgpud.config_tables import LimitsConfig
 from vgpud.cudaerror import CudaError
 from vgpud.metrics import Metrics
 from vgpud.supervision.supervisor import Supervisor

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 
 import pytest
-from vgpud.config import LimitsConfig
+from vgpud.config_tables import LimitsConfig
 from vgpud.log import get_logger
 from vgpud.proto import ClientInfo
 from vgpud.tenancy.peer import Peer

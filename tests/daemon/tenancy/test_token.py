@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from vgpud.config import TokenConfig
+from vgpud.config_tables import TokenConfig
 from vgpud.tenancy import token as token_module
 from vgpud.tenancy.token import TokenError, TokenStore
 

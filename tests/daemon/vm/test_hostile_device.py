@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import structlog
-from vgpud.config import VmConfig
+from vgpud.config_tables import VmConfig
 from vgpud.log import configure_log
 from vgpud.proto.packing import pack_map
 from vgpud.vm.control import control_path

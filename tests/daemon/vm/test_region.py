@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import vgpud.vm.region
-from vgpud.config import VmConfig
+from vgpud.config_tables import VmConfig
 from vgpud.vm.region import HEADER_NBYTES, MIB, PAGE_NBYTES, Range, Region, RegionError, clear
 
 from tests.patience import PATIENCE_S
