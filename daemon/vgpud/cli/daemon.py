@@ -21,7 +21,8 @@ from vgpud.serving.succession import receive, refusal
 from vgpud.tenancy.state_file import StateError
 
 from .. import __version__
-from ..config import Config, ConfigError, LogConfig, check_gpus, check_mps, load_config
+from ..config import Config, ConfigError, check_gpus, check_mps, load_config
+from ..config_tables import LogConfig
 from ..endpoint import EndpointError
 from ..log import configure_log
 from ..vm.region import RegionError

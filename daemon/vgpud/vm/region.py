@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..config import VmConfig
+    from ..config_tables import VmConfig
 
 MIB = 1 << 20
 PAGE_NBYTES = 4096

@@ -22,7 +22,7 @@ from .control import PACKET_NBYTES, VERSION, control_path
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..config import VmConfig
+    from ..config_tables import VmConfig
 
 _BACKOFF_FIRST_S, _BACKOFF_LAST_S = 0.25, 30.0
 _START_TIMEOUT_S = 10.0
