@@ -75,8 +75,8 @@ def steps(part: float, jobs: int, seconds: float, programs: Path | None, out: Pa
         "idle": ("tests/bench/walls.py", "idle", some(1000)),
         "flood": ("tests/bench/walls.py", "flood", some(100)),
         "live": ("-m", "tests.fuzz.executor", str(seconds), "--frames", some(1_000_000), *at_once),
-        "chaos": ("-m", "tests.chaos", some(2000), *at_once),
-        "kills": ("-m", "tests.chaos", some(5000), "--kills", *at_once),
+        "chaos": ("-m", "tests.chaos", some(2000), "--seconds", str(seconds), *at_once),
+        "kills": ("-m", "tests.chaos", some(5000), "--kills", "--seconds", str(seconds), *at_once),
         # A session's threads wait for each other, so three searches for each processor keep it busy.
         "records": (*search, "--records", some(50_000_000), "--jobs", str(3 * jobs)),
     }
@@ -90,7 +90,9 @@ def main() -> int:
     parser.add_argument("--python-version", default="3.12", help="of the machine where it runs, for --fetch (3.12)")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="beside each other (one a core)")
     parser.add_argument("--part", type=float, default=1.0, help="of the counts (1)")
-    parser.add_argument("--seconds", type=float, default=480.0, help="that live and records may take (480)")
+    parser.add_argument(
+        "--seconds", type=float, default=480.0, help="that live, chaos, kills and records may take, each (480)"
+    )
     parser.add_argument("--limit-s", type=int, default=3600, help="seconds that a step may take (3600)")
     parser.add_argument(
         "--programs", type=Path, metavar="DIR", help="what `tests/bench/kernels.py --build DIR` compiled"

@@ -1,27 +1,30 @@
 """Clients, workers and launchers that are killed or stopped, and clients that stop in the middle of a message.
 
-`python -m tests.chaos ROUNDS [--kills] [--jobs N]` (`make chaos`): after each round vgpud serves a client, and holds
-the same resources as before. Each job runs its own vgpud. A failure names its round's seed; `python -m tests.chaos 1
-SEED` repeats that round (with --kills, if that was given).
+`python -m tests.chaos ROUNDS [--kills] [--jobs N] [--seconds S]` (`make chaos`): after each round vgpud serves a
+client, and holds the same resources as before. Each job runs its own vgpud. A failure names its round's seed;
+`python -m tests.chaos 1 SEED` repeats that round (with --kills, if that was given).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import random
 import secrets
 import signal
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 
-from tests.chaos.audit import Holdings, all_gone, descendants, settled
+from tests.chaos.audit import SETTLE_S, Holdings, all_gone, launchers_of, processes_of, settled
 from tests.daemon.hostile_session import HostileSession
-from tests.daemon.running import Running, children, start_client, wait_until
+from tests.daemon.running import Running, start_client, wait_until
 from tests.fuzz.executor import hostile_host
 
 
@@ -59,13 +62,26 @@ def stop_the_client(running: Running, _: random.Random) -> None:
     end(client)
 
 
-def kill_the_launcher(running: Running, _: random.Random) -> None:
+def kill_by_name(running: Running, *names: str) -> None:
     client = start_client(running)
-    for launcher in children(running.process.pid):
+    found = launchers_of(running.process.pid)
+    for pid in (pid for name in names for pid in found[name]):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(launcher, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
     end(client)
     end(start_client(running))
+
+
+def kill_the_launcher(running: Running, _: random.Random) -> None:
+    kill_by_name(running, "vgpu-launcher")
+
+
+def kill_the_loader(running: Running, _: random.Random) -> None:
+    kill_by_name(running, "vgpu-loader")
+
+
+def kill_launcher_and_loader(running: Running, _: random.Random) -> None:
+    kill_by_name(running, "vgpu-loader", "vgpu-launcher")
 
 
 def kill_the_spares(running: Running, _: random.Random) -> None:
@@ -111,42 +127,62 @@ def many_at_once(running: Running, rng: random.Random) -> None:
 
 
 DEEDS: list[Callable[[Running, random.Random], None]] = [
-    *(kill_the_client, kill_the_worker, stop_the_worker, stop_the_client, kill_the_launcher, kill_the_spares),
+    *(kill_the_client, kill_the_worker, stop_the_worker, stop_the_client, kill_the_spares),
+    *(kill_the_launcher, kill_the_loader, kill_launcher_and_loader),
     *(half_a_frame, silence, half_a_record, records_at_random, a_kernel_without_end, many_at_once),
 ]
 
 
-KILLS = [kill_the_client, kill_the_worker, kill_the_launcher, kill_the_spares]  # each sends SIGKILL at least once
+KILLS = [deed for deed in DEEDS if deed.__name__.startswith("kill_")]  # each sends SIGKILL at least once
 
 
-def round_of(running: Running, seed: int, deeds: list[Callable[[Running, random.Random], None]]) -> tuple[float, str]:
-    """Do one random deed; return vgpud's recovery time in seconds and the deed's name. Raises AssertionError."""
+@dataclass(frozen=True)
+class Round:
+    """What was done, and how long vgpud took after it, in seconds."""
+
+    deed: str
+    served_s: float  # until it serves a client, and has a spare worker for the next
+    recovered_s: float  # until it holds what it held before, too
+
+
+def spare_again(running: Running) -> float:
+    """Wait until vgpud has a worker for the next client; return how long that took, in seconds."""
+    begun = time.monotonic()
+    wait_until(lambda: running.status()["spare_workers"], SETTLE_S)
+    return time.monotonic() - begun
+
+
+def round_of(running: Running, seed: int, deeds: list[Callable[[Running, random.Random], None]]) -> Round:
+    """Do one random deed. Raises AssertionError."""
     rng = random.Random(seed)
     before = Holdings.of(running)
     deed = rng.choice(deeds)
     try:
         deed(running, rng)
-        recovered_s = settled(running, before)
+        served_s = spare_again(running)
+        recovered_s = served_s + settled(running, before)
         with running.client(timeout_s=60) as client:
             client.hello()
             client.attach()
         settled(running, before)
     except BaseException as error:
         raise AssertionError(f"seed {seed}, {deed.__name__}: {error}") from error
-    return recovered_s, deed.__name__
+    return Round(deed.__name__, served_s, recovered_s)
 
 
-def chaos(rounds: int, seeds: list[int], *, kills: bool = False) -> list[tuple[float, str]]:
-    """Return for each round vgpud's recovery time in seconds and the deed's name. Raises AssertionError."""
-    times = []
+def chaos(rounds: int, seeds: list[int], *, kills: bool = False, deadline: float = math.inf) -> list[Round]:
+    """Do so many rounds, or those that begin before `deadline`, on the monotonic clock. Raises AssertionError."""
+    times: list[Round] = []
     with hostile_host() as running:
         wait_until(lambda: len(running.status()["spare_workers"]) == 1)
         end(start_client(running))
         wait_until(lambda: Holdings.of(running).sessions == 0 and len(running.status()["spare_workers"]) == 1)
         for number in range(rounds):
+            if time.monotonic() > deadline:
+                break
             seed = seeds[number] if number < len(seeds) else secrets.randbelow(1 << 32)
             times.append(round_of(running, seed, KILLS if kills else DEEDS))
-        left = [running.process.pid, *descendants(running.process.pid)]
+        left = processes_of(running.process.pid)
         running.process.kill()
         running.process.wait()
         all_gone(left)
@@ -158,22 +194,35 @@ def main() -> None:
     parser.add_argument("rounds", type=int, nargs="?", default=50)
     parser.add_argument("seeds", type=int, nargs="*")
     parser.add_argument("--kills", action="store_true", help="only rounds in which something is killed")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no further round after this time")
     parser.add_argument("--jobs", type=int, default=1, help="the rounds are divided among them")
     given = parser.parse_args()
     begun, jobs = time.monotonic(), max(1, min(given.jobs, given.rounds))
     shares = [given.rounds * (job + 1) // jobs - given.rounds * job // jobs for job in range(jobs)]
     with ProcessPoolExecutor(jobs) as pool:
-        started = [pool.submit(chaos, share, given.seeds, kills=given.kills) for share in shares]
-        times = sorted(each for job in started for each in job.result())
-    rounds = len(times)
-    median, late = times[len(times) // 2], times[len(times) * 99 // 100]
-    for name in sorted({name for _, name in times}):
-        of_it = [seconds for seconds, each in times if each == name]
-        print(f"  {name}: {len(of_it)} times, {statistics.median(of_it):.2f} s, at most {of_it[-1]:.2f} s")
-    print(
-        f"{rounds} rounds in {time.monotonic() - begun:.0f} s, nothing left behind; recovery: "
-        f"p50 {median[0]:.2f} s, p99 {late[0]:.2f} s"
+        deadline = begun + given.seconds
+        started = [pool.submit(chaos, share, given.seeds, kills=given.kills, deadline=deadline) for share in shares]
+        failed = [error for job in started if (error := job.exception()) is not None]
+        done = [each for job in started if job.exception() is None for each in job.result()]
+    for error in failed:
+        print(error)
+    if not done:
+        sys.exit(1)
+    for name in sorted({each.deed for each in done}):
+        of_it = [each.recovered_s for each in done if each.deed == name]
+        print(f"  {name}: {len(of_it)} times, {statistics.mean(of_it):.2f} s, at most {max(of_it):.2f} s")
+    recovered, served = (
+        sorted(times) for times in zip(*((each.recovered_s, each.served_s) for each in done), strict=True)
     )
+    half, late = len(done) // 2, len(done) * 99 // 100
+    outcome = f"{len(failed)} jobs failed" if failed else "nothing left behind"
+    print(
+        f"{len(done)} rounds in {time.monotonic() - begun:.0f} s, {outcome}; serves again after: "
+        f"p50 {served[half]:.2f} s, p99 {served[late]:.2f} s; holds what it held after: "
+        f"p50 {recovered[half]:.2f} s, p99 {recovered[late]:.2f} s"
+    )
+    if failed:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

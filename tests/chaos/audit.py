@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.daemon.running import Running, children, process_exists, wait_until
+from tests.daemon.running import Running, process_exists, wait_until
 
 SETTLE_S = 60.0
 
 
-def descendants(pid: int) -> list[int]:
-    """All living descendants of a process."""
+def processes_of(pid: int) -> list[int]:
+    """All living processes of a vgpud, which leads their session: some are orphans when others have been killed."""
     found = []
-    for child in children(pid):
-        found += [child, *descendants(child)]
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            if entry.isdigit() and os.getsid(int(entry)) == pid and process_exists(int(entry)):
+                found.append(int(entry))
+    return found
+
+
+def launchers_of(pid: int) -> dict[str, list[int]]:
+    """The loaders and the launchers of a vgpud, by the name of the process."""
+    found: dict[str, list[int]] = {"vgpu-loader": [], "vgpu-launcher": []}
+    for each in processes_of(pid):
+        with contextlib.suppress(OSError):
+            name = Path(f"/proc/{each}/comm").read_text().strip()
+            found.get(name, []).append(each)
     return found
 
 
@@ -27,7 +40,7 @@ class Holdings:
     sessions: int
     processes: int
     descriptors: int  # of vgpud itself
-    launcher_descriptors: int
+    launcher_descriptors: int  # and of the loader
     folders: int  # cache folders of tenants whose names may be reused
     groups: int  # control groups of vgpud's sessions
 
@@ -35,11 +48,11 @@ class Holdings:
     def of(cls, running: Running) -> Holdings:
         pid = running.process.pid
         status = running.status()
-        launchers = children(pid)
+        launchers = [each for of_a_kind in launchers_of(pid).values() for each in of_a_kind]
         cache = running.config.parent
         return cls(
             sessions=len(status["sessions"]),
-            processes=len(descendants(pid)),
+            processes=len(processes_of(pid)) - 1,
             descriptors=_descriptors(pid),
             launcher_descriptors=sum(_descriptors(each) for each in launchers),
             folders=len(list(cache.glob("passing-*"))),

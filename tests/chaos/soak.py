@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.chaos.audit import Holdings, settled
 from tests.daemon.hostile_session import HostileSession
-from tests.daemon.running import Running, children, wait_until
+from tests.daemon.running import Running, children, launchers, wait_until
 from tests.fuzz.executor import hostile_host
 
 WARM_UP = 10
@@ -34,7 +34,8 @@ def soak(count: int) -> list[str]:
             one(running)
         wait_until(lambda: not running.status()["sessions"] and len(running.status()["spare_workers"]) == 1)
         before = Holdings.of(running)
-        processes = {"vgpud": running.process.pid, "launcher": children(running.process.pid)[0]}
+        processes = {"vgpud": running.process.pid, "loader": children(running.process.pid)[0]}
+        processes["launcher"] = launchers(running.process.pid)[0]
         memory = {name: resident_kib(pid) for name, pid in processes.items()}
         for _ in range(count):
             one(running)

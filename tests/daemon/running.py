@@ -60,6 +60,11 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in found if process_exists(int(child))]
 
 
+def launchers(pid: int) -> list[int]:
+    """The launchers of a vgpud's workers: the children of its loader, which are orphans once that has died."""
+    return [launcher for loader in children(pid) for launcher in children(loader)]
+
+
 @dataclass
 class Running:
     """A vgpud process, and the paths of its configuration, log and admin socket."""

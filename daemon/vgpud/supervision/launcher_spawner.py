@@ -1,4 +1,6 @@
-"""Starts worker processes by a launcher (worker/launcher.py), which forks one for each order."""
+"""Starts worker processes by a launcher (worker/launcher.py), which forks one for each order. Launchers are forked by a
+loader, which has loaded the code: one that has died is replaced at once.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from vgpud.proto.packet import receive_packet
 from vgpud.proto.packing import pack_map, unpack_map
 from vgpud.worker.user_ids import UserIds
 
+from .loader import Loader
 from .spawner import UNKNOWN_CODE, ignore, reap
 
 if TYPE_CHECKING:
@@ -31,6 +33,13 @@ if TYPE_CHECKING:
 _PACKET_NBYTES = 64 * 1024
 _MESSAGES_A_TURN = 64
 _LAST_WORD_S = 1.0  # for the launcher to say how a worker ended
+_BACKOFF_FIRST_S, _BACKOFF_LAST_S = 0.25, 30.0  # before a loader that ended while it loaded is started again
+
+
+def _pid_of(pidfd: int) -> int:
+    """The process id, in this process's namespace; 0: it has ended, or has none here."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines())
+    return max(0, int(fields["Pid"]))
 
 
 def _is_readable(fd: int) -> bool:
@@ -42,11 +51,13 @@ def _is_readable(fd: int) -> bool:
 class _LaunchedProcess:
     """A child of a launcher, which reports when and how it ended."""
 
-    def __init__(self, key: str, on_late: Callable[[bool], None], uid: int | None, ids: UserIds | None) -> None:
+    def __init__(
+        self, launcher: _Launcher, number: int, on_late: Callable[[bool], None], uid: int | None, ids: UserIds | None
+    ) -> None:
         """`on_late`: called when the process is to be killed before the launcher has forked it, with whether it was
         told to end before. `ids`: where its user id is reserved, which is released at its end."""
         self.pid = 0
-        self.key = key
+        self._launcher, self._number = launcher, number
         self.uid = uid
         self._ids = ids
         self.returncode: int | None = None
@@ -78,12 +89,16 @@ class _LaunchedProcess:
     def started(self, pidfd: int) -> None:
         """The worker runs. Takes ownership of `pidfd`, which identifies the process: its number in the launcher's
         namespace may differ."""
-        fields = dict(line.split(":", 1) for line in Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines())
-        self.pid, self._pidfd = max(0, int(fields["Pid"])), pidfd
+        self.pid, self._pidfd = _pid_of(pidfd), pidfd
         if self._ended_early:
             self.signal(signal.SIGTERM)
         on_started, self._on_started = self._on_started, ignore
         on_started()
+
+    @property
+    def key(self) -> str:
+        """Complete once the launcher's process is known, as it is when the process runs."""
+        return f"{self._launcher.pid}:{self._number}"
 
     @property
     def pidfd(self) -> int | None:
@@ -121,54 +136,24 @@ class _Launcher:
 
     def __init__(
         self,
-        pid: int,
         control: socket.socket,
         on_hello: Callable[[list[str], bool], None],
         on_gone: Callable[[], None],
-        process: subprocess.Popen[bytes] | None = None,
+        on_unborn: Callable[[], None] = ignore,
         ids: UserIds | None = None,
     ) -> None:
         """`on_hello`: called with what the kernel refuses, and whether workers have user ids of their own.
-        `on_gone`: called once, when the launcher takes no more orders. `ids`: of which each worker gets one."""
-        self.pid = pid
+        `on_gone`: called once, when the launcher takes no more orders. `on_unborn`: called if the launcher hangs and
+        has not even been forked. `ids`: of which each worker gets one."""
+        self.pid = 0  # not known yet
+        self._pidfd: int | None = None
         self._ids = ids
-        self._process = process
         self._control: socket.socket | None = control
-        self._on_hello, self._on_gone = on_hello, on_gone
+        self._on_hello, self._on_gone, self._on_unborn = on_hello, on_gone, on_unborn
         self._numbers = itertools.count(1)
         self._processes: dict[int, _LaunchedProcess] = {}
         self._is_retired = False  # started by the previous vgpud: it gets no orders
         asyncio.get_running_loop().add_reader(control.fileno(), self._read)
-
-    @classmethod
-    def start(
-        cls,
-        command: list[str],
-        environment: dict[str, str],
-        on_hello: Callable[[list[str], bool], None],
-        on_gone: Callable[[], None],
-        user_namespace_fd: int | None,
-        ids: UserIds | None,
-    ) -> _Launcher:
-        """Execute a launcher. Raises OSError."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        given = [] if user_namespace_fd is None else [user_namespace_fd]
-        inside = [word for fd in given for word in ("--user-namespace-fd", str(fd))]
-        try:
-            with theirs:
-                process = subprocess.Popen(
-                    [*command, "--control-fd", str(theirs.fileno()), *inside],
-                    env=environment,
-                    pass_fds=(theirs.fileno(), *given),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    process_group=0,
-                )
-        except BaseException:
-            ours.close()
-            raise
-        ours.setblocking(False)
-        return cls(process.pid, ours, on_hello, on_gone, process, ids)
 
     def order(
         self, control_fd: int, stderr_fd: int, environment: dict[str, str], *, warm: bool, uid: int | None
@@ -185,7 +170,7 @@ class _Launcher:
             if self._ids is not None and uid is not None:
                 self._ids.release(uid)
             raise
-        process = self._processes[number] = _LaunchedProcess(f"{self.pid}:{number}", self._end_hung, uid, self._ids)
+        process = self._processes[number] = _LaunchedProcess(self, number, self._end_hung, uid, self._ids)
         return process
 
     def dump(self, outgoing: Outgoing) -> dict[str, Any] | None:
@@ -204,13 +189,16 @@ class _Launcher:
         """Adopt the launcher of the previous vgpud, which gets no new orders. Returns its processes by their keys."""
         control = socket.socket(fileno=incoming.take(fields["control"]))
         control.setblocking(False)
-        launcher = cls(fields["pid"], control, lambda _missing, _own_ids: None, on_gone)
+        launcher = cls(control, lambda _missing, _own_ids: None, on_gone)
         launcher._is_retired = True
+        with contextlib.suppress(ProcessLookupError):
+            launcher._born(os.pidfd_open(fields["pid"]))
+        launcher.pid = fields["pid"]  # also if it has ended: it is in the keys of its processes
         for number, name in fields["processes"].items():
             uid = fields.get("uids", {}).get(number)  # a vgpud from before 2026-11-29 does not pass user ids on
             if ids is not None and uid is not None:
                 ids.reserve(uid)
-            process = _LaunchedProcess(f"{launcher.pid}:{number}", lambda _: None, uid, ids)
+            process = _LaunchedProcess(launcher, int(number), lambda _: None, uid, ids)
             process.started(incoming.take(name))
             launcher._processes[int(number)] = process
             if process.has_ended:  # it ended while no vgpud ran, or the previous vgpud has read the launcher's message
@@ -232,6 +220,8 @@ class _Launcher:
         if self._control is not None:
             if not was_ended:
                 get_logger().warning("the launcher of workers hangs, and is killed", launcher=self.pid)
+            if self._pidfd is None:
+                self._on_unborn()
             self.stop()
 
     def stop(self) -> None:
@@ -245,16 +235,13 @@ class _Launcher:
         self._on_gone()  # called first, because a callback below may order another worker
         orphans = set(self._processes.values())
         self._processes.clear()
-        try:
-            pidfd = os.pidfd_open(self.pid)
-        except ProcessLookupError:
-            pidfd = -1
-        else:
-            loop.add_reader(pidfd, self._reap, pidfd)
 
         def kill() -> None:
-            with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            if self._pidfd is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+                loop.add_reader(self._pidfd, self._reap, self._pidfd)
+                self._pidfd = None
 
         def over(process: _LaunchedProcess) -> None:
             orphans.discard(process)
@@ -267,8 +254,12 @@ class _Launcher:
         for process in list(orphans):
             process.watch(lambda process=process: over(process))  # type: ignore[misc]
 
+    def _born(self, pidfd: int) -> None:
+        """The launcher's process is known. Takes ownership of `pidfd`."""
+        self.pid, self._pidfd = _pid_of(pidfd), pidfd
+
     def _reap(self, pidfd: int) -> None:
-        if reap(self.pid, self._process) is None:
+        if reap(self.pid, None) is None:  # it is a child of this process if a vgpud from before 2026-11-30 started it
             return
         asyncio.get_running_loop().remove_reader(pidfd)
         os.close(pidfd)
@@ -283,12 +274,16 @@ class _Launcher:
                 return
             packet, fds = received
             if not packet:
-                get_logger().warning("the launcher of workers ended", launcher=self.pid)
+                if not self._is_retired or self._processes:
+                    get_logger().warning("the launcher of workers ended", launcher=self.pid)
                 self.stop()
                 return
             self._take(unpack_map(packet), fds)
 
     def _take(self, message: dict[str, Any], fds: list[int]) -> None:
+        if message["type"] == "launched":
+            self._born(fds[0])
+            return
         if message["type"] == "hello":
             self._on_hello(message["missing"], message["own_ids"])
             return
@@ -323,16 +318,19 @@ class LauncherSpawner:
         self.missing: tuple[str, ...] = ()
         self.own_ids: bool | None = None
         self._ids = None if ids is None else UserIds(ids)
-        self._user_namespace_fd = user_namespace_fd
-        self._command = command
+        self._given = [] if user_namespace_fd is None else [user_namespace_fd]
+        self._command = [*command, *(word for fd in self._given for word in ("--user-namespace-fd", str(fd)))]
         self._environment = environment
         self._on_missing = on_missing
+        self._loader: Loader | None = None
+        self._reload: asyncio.TimerHandle | None = None
+        self._backoff_s = _BACKOFF_FIRST_S
         self._launcher: _Launcher | None = None
         self._retired: list[_Launcher] = []  # launchers of previous vgpuds, and one that has died
 
     @property
     def pid(self) -> int:
-        """The launcher's process id; 0: none runs."""
+        """The launcher's process id; 0: none runs, or it is still being forked."""
         return 0 if self._launcher is None else self._launcher.pid
 
     def spawn(
@@ -345,22 +343,66 @@ class LauncherSpawner:
             except ConnectionError:
                 # The launcher has died. Its last messages are still to be read, but a new launcher is needed now.
                 self._retired.append(self._launcher)
-        gone: list[_Launcher] = []
-        self._launcher = _Launcher.start(
-            self._command,
-            self._environment,
-            self._take_hello,
-            functools.partial(self._forget, gone),
-            self._user_namespace_fd,
-            self._ids,
-        )
-        gone.append(self._launcher)
+        self._launcher = self._launch()
         return self._launcher.order(control_fd, stderr_fd, environment, warm=warm, uid=uid)
+
+    def _launch(self) -> _Launcher:
+        """A new launcher. Raises OSError."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                try:
+                    self._load().launch(theirs.fileno())
+                except ConnectionError:  # the loader has died, which has not been noticed yet
+                    self._end_loader()
+                    self._load().launch(theirs.fileno())
+            except BaseException:
+                ours.close()
+                raise
+        ours.setblocking(False)
+        gone: list[_Launcher] = []
+        forget = functools.partial(self._forget, gone)
+        launcher = _Launcher(ours, self._take_hello, forget, self._end_loader, self._ids)
+        gone.append(launcher)
+        return launcher
+
+    def _load(self) -> Loader:
+        """The loader, started if there is none. Raises OSError."""
+        if self._loader is None:
+            if self._reload is not None:
+                self._reload.cancel()
+                self._reload = None
+            self._loader = Loader(self._command, self._environment, self._given, self._lost_loader)
+        return self._loader
+
+    def _end_loader(self) -> None:
+        """It hangs, or it has died."""
+        if self._loader is not None:
+            self._loader.end()
+            self._lost_loader()
+
+    def _lost_loader(self) -> None:
+        """Start the next one before it is needed; later, if this one did not get so far that it could be used."""
+        assert self._loader is not None
+        self._backoff_s = _BACKOFF_FIRST_S if self._loader.has_loaded else min(_BACKOFF_LAST_S, 2 * self._backoff_s)
+        delay_s = 0 if self._loader.has_loaded else self._backoff_s
+        self._loader = None
+        self._reload = asyncio.get_running_loop().call_later(delay_s, self._load_again)
+
+    def _load_again(self) -> None:
+        self._reload = None
+        try:
+            self._load()
+        except OSError as error:  # the next order tries it again
+            get_logger().warning("the loader of workers' code does not start", why=str(error))
 
     def dump(self, outgoing: Outgoing) -> list[dict[str, Any]]:
         """See Spawner."""
-        launchers = [*self._retired, *([] if self._launcher is None else [self._launcher])]
-        return [fields for launcher in launchers if (fields := launcher.dump(outgoing)) is not None]
+        holders = [*self._retired, *([] if self._launcher is None else [self._launcher])]
+        dumped = [launcher.dump(outgoing) for launcher in holders]
+        if self._loader is not None:
+            dumped.append(self._loader.dump(outgoing))
+        return [fields for fields in dumped if fields is not None]
 
     def adopt(self, dumped: list[dict[str, Any]], incoming: Incoming) -> dict[str, Process]:
         """See Spawner."""
@@ -371,12 +413,19 @@ class LauncherSpawner:
             gone.append(launcher)
             self._retired.append(launcher)
             found |= processes
+            if not processes:
+                launcher.stop()  # the loader: the next program may have other code
         return found
 
     def close(self) -> None:
         """See Spawner."""
         for launcher in [*self._retired, *([] if self._launcher is None else [self._launcher])]:
             launcher.stop()
+        if self._loader is not None:
+            self._loader.end()
+            self._loader = None
+        if self._reload is not None:
+            self._reload.cancel()
 
     def _take_hello(self, missing: list[str], own_ids: bool) -> None:
         self.missing, self.own_ids = tuple(missing), own_ids

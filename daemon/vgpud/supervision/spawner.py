@@ -24,10 +24,13 @@ class Process(Protocol):
     """One worker's process. `on_exit` is called once, on the event loop, when it has ended and `returncode` is set."""
 
     pid: int  # 0: not known yet
-    key: str  # identifies the process in Spawner.dump()
     uid: int | None  # its user id, where workers have ids of their own
     returncode: int | None  # negative: the signal that ended it
     on_exit: Callable[[], None]
+
+    @property
+    def key(self) -> str:
+        """Identifies the process in Spawner.dump()."""
 
     def signal(self, number: signal.Signals) -> None:
         """Send the process a signal, if it still runs."""

@@ -1,15 +1,21 @@
 """`python -m vgpud.worker.launcher`: loads everything that a worker needs, and forks a worker for each order.
 
-A fork takes milliseconds and shares the loaded code and data; a worker that is started from a command takes a third of
-a second of a processor, and 20 MB. The launcher meets no client, starts no driver and has one thread: what it forks is
-as fresh as a process just started. It enters the namespaces of cell.py, so vgpud itself needs no privilege for cells.
+A fork takes milliseconds and shares the loaded code and data; a worker that is started from a command takes a quarter
+of a second of a processor, and 20 MB. The process that loads, the loader, enters no namespace and only forks launchers:
+a launcher that has died is replaced in the time of a fork, too. Neither meets a client, starts a driver or has a second
+thread: what they fork is as fresh as a process just started. A launcher enters the namespaces of cell.py, so vgpud
+itself needs no privilege for cells.
 
 Messages are msgpack maps, one per SOCK_SEQPACKET packet.
 
-From vgpud: {type: "spawn", id: int, warm: bool, environment: {str: str}, uid: int?}, with two descriptors: the worker's
-end of its control socket, and its standard error. `uid` is the worker's user id, where workers have ids of their own.
-To vgpud, first: {type: "hello", missing: [str], own_ids: bool}: what this kernel refuses of a cell, and whether workers
-have user ids of their own. Then for each order
+From vgpud to the loader: {type: "launch"}, with the new launcher's end of its control socket. The loader says
+{type: "loaded"} once.
+
+From vgpud to a launcher: {type: "spawn", id: int, warm: bool, environment: {str: str}, uid: int?}, with two
+descriptors: the worker's end of its control socket, and its standard error. `uid` is the worker's user id, where
+workers have ids of their own.
+To vgpud, first: {type: "launched"}, with the launcher's pidfd, then {type: "hello", missing: [str], own_ids: bool}:
+what this kernel refuses of a cell, and whether workers have user ids of their own. Then for each order
 {type: "started", id}, with a pidfd, or {type: "failed", id, why}; later {type: "exited", id, code}, where a
 negative code is a signal.
 """
@@ -119,8 +125,70 @@ class Launcher:
             sys.exit(0)  # vgpud is gone
 
 
+class Loader:
+    """Forks a launcher for each order, until vgpud closes its end."""
+
+    def __init__(self, control: socket.socket, arguments: argparse.Namespace, executor: Any) -> None:
+        self._control, self._arguments, self._executor = control, arguments, executor
+
+    def serve(self) -> None:
+        """Serves until vgpud is gone; launchers notice that on their own."""
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps launchers
+        while True:
+            packet, fds, _flags, _address = socket.recv_fds(self._control, _PACKET_NBYTES, 1)
+            if not packet:
+                return
+            control = socket.socket(fileno=fds[0])
+            try:
+                if os.fork() == 0:
+                    self._become_launcher(control)
+            except OSError as error:  # vgpud learns of it as the launcher's end of the socket closes
+                os.write(2, f"<4>the launcher of workers could not be forked: {error.strerror}\n".encode())
+            control.close()
+
+    def _become_launcher(self, control: socket.socket) -> None:
+        """In the child: never returns."""
+        try:
+            os.setpgid(0, 0)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._control.close()
+            launch(control, self._arguments, self._executor)
+        except SystemExit as error:
+            if isinstance(error.code, str):
+                os.write(2, error.code.encode())
+            os._exit(1 if error.code else 0)
+        except BaseException:
+            os.write(2, traceback.format_exc().encode())
+            os._exit(1)
+        os._exit(0)
+
+
+def launch(control: socket.socket, arguments: argparse.Namespace, executor: Any) -> None:
+    """A launcher's life."""
+    own = os.pidfd_open(os.getpid())  # before a pid namespace changes the number
+    try:
+        socket.send_fds(control, [pack_map({"type": "launched"})], [own])
+    except OSError:
+        return  # vgpud is gone
+    os.close(own)
+    _LIBC.prctl(_PR_SET_NAME, b"vgpu-launcher", 0, 0, 0)
+    cells = Cells(together=arguments.backend == "cuda")
+    if not arguments.shared_namespaces:
+        cells.enter_shared(arguments.user_namespace_fd)
+    own_ids = arguments.user_ids is not None and cells.can_have_ids(arguments.user_ids)
+    if arguments.no_user_ids is not None:
+        cells.missing.append(f"{cells.ids_name} ({arguments.no_user_ids})")
+    if arguments.backend == "simulator":  # NVIDIA's driver has threads, which write to pages at any time
+        template.make(executor)
+    try:
+        control.send(pack_map({"type": "hello", "missing": cells.missing, "own_ids": own_ids}))
+    except OSError:
+        return
+    Launcher(control, arguments.backend, arguments.libcuda, cells, own_ids=own_ids).serve()
+
+
 def main() -> None:
-    """The launcher's life."""
+    """The loader's life."""
     parser = argparse.ArgumentParser(prog="vgpud.worker.launcher")
     parser.add_argument("--backend", choices=("simulator", "cuda"), required=True)
     parser.add_argument("--control-fd", type=int, required=True)
@@ -133,27 +201,22 @@ def main() -> None:
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     control = socket.socket(fileno=arguments.control_fd)
-    cells = Cells(together=arguments.backend == "cuda")
-    if not arguments.shared_namespaces:
-        cells.enter_shared(arguments.user_namespace_fd)
+    _LIBC.prctl(_PR_SET_NAME, b"vgpu-loader", 0, 0, 0)
+    gc.disable()  # nothing that is loaded is garbage
     executor = load(arguments.backend)
     prepare(arguments.backend, arguments.gpus, arguments.libcuda)
-    own_ids = arguments.user_ids is not None and cells.can_have_ids(arguments.user_ids)
-    if arguments.no_user_ids is not None:
-        cells.missing.append(f"{cells.ids_name} ({arguments.no_user_ids})")
+    gc.enable()
     threads = len(os.listdir("/proc/self/task"))
     if threads != 1:
         # A lock that another thread holds while this one forks would stay locked in the child.
         sys.exit(f"the launcher has {threads} threads instead of one")
     gc.collect()
     gc.freeze()  # a collection in a child would write to, and so copy, every page of objects
-    if arguments.backend == "simulator":  # NVIDIA's driver has threads, which write to pages at any time
-        template.make(executor)
     try:
-        control.send(pack_map({"type": "hello", "missing": cells.missing, "own_ids": own_ids}))
+        control.send(pack_map({"type": "loaded"}))
     except OSError:
         return
-    Launcher(control, arguments.backend, arguments.libcuda, cells, own_ids=own_ids).serve()
+    Loader(control, arguments, executor).serve()
 
 
 if __name__ == "__main__":

@@ -157,11 +157,15 @@ def test_a_worker_that_is_killed_is_told(program: Path) -> None:
 
 
 def workers(pid: int) -> list[int]:
-    """The workers of a private vgpud: the children of the launcher among a process's descendants."""
+    """The workers of a private vgpud among a process's descendants: grandchildren of the loader."""
     found = []
     for child in children(pid):
-        is_launcher = b"vgpud.worker.launcher" in Path(f"/proc/{child}/cmdline").read_bytes()
-        found += wait_until(lambda child=child: children(child)) if is_launcher else workers(child)
+        is_loader = b"vgpud.worker.launcher" in Path(f"/proc/{child}/cmdline").read_bytes()
+        if is_loader:
+            [launcher] = wait_until(lambda child=child: children(child))
+            found += wait_until(lambda launcher=launcher: children(launcher))
+        else:
+            found += workers(child)
     return found
 
 

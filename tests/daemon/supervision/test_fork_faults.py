@@ -24,9 +24,10 @@ if "vgpud.worker.launcher" in sys.orig_argv:
 """
 
 
-@pytest.mark.parametrize("number", range(1, 6))
+@pytest.mark.parametrize("number", range(1, 7))
 def test_a_fork_that_fails_harms_one_client_at_most(tmp_path: Path, number: int) -> None:
-    """The first forks are trials of what the kernel permits; what they could not test is reported as missing."""
+    """The first fork is the launcher; the next are trials of what the kernel permits, and what they could not test is
+    reported as missing."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site/sitecustomize.py").write_text(f"NUMBER = {number}\n{SITE}")
     config = tmp_path / "vgpud.toml"

@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 from vgpud.cli.client import RefusedError
 
-from tests.daemon.running import Running, children, process_exists, start_client, vgpud_with_real_workers, wait_until
+from tests.daemon.running import (
+    Running,
+    children,
+    launchers,
+    process_exists,
+    start_client,
+    vgpud_with_real_workers,
+    wait_until,
+)
 from tests.patience import PATIENCE_S
 
 
@@ -94,7 +102,7 @@ def test_a_worker_shares_what_is_loaded_with_the_launcher(running):
 def test_a_launcher_that_dies_leaves_its_workers_and_is_replaced(running):
     client = start_client(running)
     worker = worker_of(running, client.pid)
-    [launcher] = children(running.process.pid)
+    [launcher] = launchers(running.process.pid)
     os.kill(launcher, signal.SIGKILL)
     wait_until(lambda: not process_exists(launcher))
     other = start_client(running)
@@ -122,7 +130,7 @@ def test_a_launcher_that_hangs_is_ended_and_replaced(tmp_path):
     ) as running:
         client = start_client(running)
         worker = worker_of(running, client.pid)
-        [launcher] = children(running.process.pid)
+        [launcher] = launchers(running.process.pid)
         os.kill(launcher, signal.SIGSTOP)
         limit_starts(running, 1)
         with running.client() as refused:
@@ -134,7 +142,7 @@ def test_a_launcher_that_hangs_is_ended_and_replaced(tmp_path):
         other = start_client(running)
         assert worker_of(running, other.pid) != worker
         assert process_exists(worker)
-        assert launcher in children(running.process.pid)  # the worker may live in the launcher's pid namespace
+        assert launcher in launchers(running.process.pid)  # the worker may live in the launcher's pid namespace
         client.kill()
         client.communicate()
         wait_until(lambda: not process_exists(worker) and not process_exists(launcher))
@@ -148,7 +156,7 @@ def test_a_launcher_that_hangs_does_not_hold_up_the_end(tmp_path):
         client.kill()
         client.communicate()
         wait_until(lambda: running.status()["sessions"] == [])
-        [launcher] = children(running.process.pid)
+        [launcher] = launchers(running.process.pid)
         os.kill(launcher, signal.SIGSTOP)
         with running.client() as waiting, ThreadPoolExecutor(1) as pool:
             waiting.hello()
@@ -189,7 +197,7 @@ def test_AT14_a_worker_that_is_stopped_is_ended(running):
 
 def test_no_worker_outlives_vgpud(running):
     client = start_client(running)
-    everything = [worker_of(running, client.pid), *children(running.process.pid)]
+    everything = [worker_of(running, client.pid), *children(running.process.pid), *launchers(running.process.pid)]
     running.process.kill()
     running.process.wait()
     wait_until(lambda: not [each for each in everything if process_exists(each)])
