@@ -1,6 +1,6 @@
-/* Memory of the worker's own, on a channel that shares none: copies of a client's host memory, which kernels reach, and
- * staging memory of graphs. The client moves its bytes in and out. After a wait it asks which pages kernels have
- * changed: a device writes to memory without a trace, so each page is compared with a digest of what the client has. */
+/* Memory of the worker's own: copies of a client's host memory that is not shared, which kernels reach, and staging
+ * memory of graphs. The client moves its bytes in and out. After a wait it asks which pages kernels have changed: a
+ * device writes to memory without a trace, so each page is compared with a digest of what the client has. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>

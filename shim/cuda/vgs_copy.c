@@ -41,7 +41,7 @@ bool vgs_place_is_known(uint64_t address, uint64_t nbytes) {
 bool vgs_copy_is_mapped(uint64_t address, uint64_t *device_address) {
   struct vgs_range range; /* no kernel writes to memory that is read-only, and the worker copies nothing from it */
   if (!vgs_session_has_pinned_fd() || !vgs_range_find(address, &range) || range.kind != VGS_RANGE_REGISTERED ||
-      range.flags & CU_MEMHOSTREGISTER_READ_ONLY)
+      range.flags & CU_MEMHOSTREGISTER_READ_ONLY || vgs_host_mirror_has(address, 1))
     return false;
   *device_address = vgs_range_device_address(&range, address);
   return *device_address;

@@ -1,7 +1,8 @@
-/* Host memory that kernels reach on a channel without shared memory. The worker has a copy of it, whose address is the
- * device's; for pinned and managed memory that is the program's own. What the program has changed is written to the
- * copy before launches and waits, and what kernels have changed is fetched after waits. Memory has a copy only once a
- * kernel may reach it: most pinned memory is only ever copied. */
+/* Host memory that kernels reach where it is not shared: on a channel without shared memory, and variables on a stack
+ * on any channel. The worker has a copy of it, whose address is the device's; for pinned and managed memory that is the
+ * program's own. What the program has changed is written to the copy before launches and waits, and what kernels have
+ * changed is fetched after waits. Memory has a copy only once a kernel may reach it: most pinned memory is only ever
+ * copied. */
 #ifndef VGS_HOST_MIRROR_H
 #define VGS_HOST_MIRROR_H
 

@@ -2,7 +2,7 @@
  * bookkeeping differs. With CU_MEMHOSTREGISTER_DEVICEMAP it also gets a device address, where the channel passes
  * descriptors: the worker maps the file that the pages are mapped from, at an address of the window, so that the device
  * and every process with that file see the same memory. Private pages are first moved into a file (vgs_pages_move.c).
- * On other channels kernels reach a copy (vgs_host_mirror.h). */
+ * Of a stack, which a forked child must not share, and on other channels kernels reach a copy (vgs_host_mirror.h). */
 #include "vgs_api.h"
 #include "vgs_context.h"
 #include "vgs_device.h"
@@ -30,7 +30,8 @@ static CUresult refuse(const char *why) {
   return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* Open the file of the pages; private pages are moved into one. -1: *result says why not. */
+/* Open the file of the pages; private pages are moved into one. Negative: *result says why not; -EDEADLK: they are the
+ * calling thread's stack. */
 static int open_file(const struct vgs_pages *pages, uint64_t begin, uint64_t end, CUresult *result) {
   int fd = -1;
   if (pages->kind == VGS_PAGES_FILE) {
@@ -42,10 +43,10 @@ static int open_file(const struct vgs_pages *pages, uint64_t begin, uint64_t end
     if (fd == -EBUSY)
       *result = refuse("other threads may write to the memory, and userfaultfd, which would hold them back while it is "
                        "moved, is not to be had");
-    else if (fd < 0)
+    else if (fd < 0 && fd != -EDEADLK)
       *result = CUDA_ERROR_OUT_OF_MEMORY;
-  } else if (pages->kind == VGS_PAGES_STACK) /* a shared stack would also be a forked child's stack */
-    *result = refuse("a variable on a stack cannot be mapped for the device: allocate it (cuMemHostAlloc, malloc)");
+  } else if (pages->kind == VGS_PAGES_STACK)
+    fd = -EDEADLK;
   else
     *result = refuse("only private anonymous memory and shared files can be mapped for the device");
   return fd;
@@ -58,7 +59,7 @@ static CUresult map_for_device(struct vgs_range *range, uint64_t begin, uint64_t
     return vgs_host_mirror_add(range);
   int fd = open_file(pages, begin, end, &result);
   if (fd < 0)
-    return result;
+    return fd == -EDEADLK ? vgs_host_mirror_add(range) : result;
   result = vgs_host_map_file(end - begin, fd, pages->kind == VGS_PAGES_FILE ? pages->offset : 0,
                              range->flags & CU_MEMHOSTREGISTER_READ_ONLY, &address);
   close(fd);

@@ -102,7 +102,7 @@ int vgs_pages_move(uint64_t begin, uint64_t end) {
   uint64_t nbytes = end - begin;
   void *at = (void *)(uintptr_t)begin;
   if (!nbytes || is_own(begin, end))
-    return -EBUSY;
+    return -EDEADLK;
   int fd = vgs_memfd_create(VGS_PAGES_MOVED, nbytes);
   if (fd < 0)
     return -ENOMEM;

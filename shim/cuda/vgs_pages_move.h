@@ -6,7 +6,7 @@
 
 /* Move private pages into a sealed file of their size, in place: no write of another thread is lost, and no other
  * thread sees them half moved. Returns the file, which the caller closes; -EBUSY: other threads run, and the kernel
- * does not let this process hold them back, or the calling thread runs on these pages; else -errno. */
+ * does not let this process hold them back; -EDEADLK: the calling thread runs on these pages; else -errno. */
 int vgs_pages_move(uint64_t begin, uint64_t end);
 
 /* Make moved pages private again, so that a child has its own copy. The caller has checked that they are still mapped

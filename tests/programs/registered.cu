@@ -136,14 +136,48 @@ static void written_meanwhile() {
   free(p);
 }
 
+// Variables on a stack: copies in stream order, a forked child that has its own, another thread's stack.
+static void on_stacks() {
+  unsigned local[64] = {}, *device = nullptr, *there = nullptr;
+  cudaStream_t stream;
+  CUDA(cudaStreamCreate(&stream));
+  CUDA(cudaMalloc(&there, sizeof local));
+  CUDA(cudaHostRegister(local, sizeof local, cudaHostRegisterMapped));
+  CUDA(cudaHostGetDevicePointer(&device, local, 0));
+  for (unsigned round = 0; round < 3; round++) {
+    for (int i = 0; i < 64; i++)
+      local[i] = 100 * round;
+    bump<<<1, 64, 0, stream>>>(device, 64);
+    CUDA(cudaMemcpyAsync(there, local, sizeof local, cudaMemcpyHostToDevice, stream)); // what the kernel has written
+    bump<<<1, 64, 0, stream>>>(there, 64);
+    CUDA(cudaMemcpyAsync(local, there, sizeof local, cudaMemcpyDeviceToHost, stream));
+    bump<<<1, 64, 0, stream>>>(device, 64); // what the copy has written
+    CUDA(cudaStreamSynchronize(stream));
+    for (unsigned i = 0; i < 64; i++)
+      EXPECT(local[i] == 100 * round + 3 * (i + 1), "registered: a stack: round %u, element %u is %u", round, i,
+             local[i]);
+  }
+  pid_t child = fork();
+  if (child == 0) {
+    ((volatile unsigned *)local)[0] = 12345;
+    _exit(0);
+  }
+  int status;
+  EXPECT(waitpid(child, &status, 0) == child && local[0] != 12345, "registered: a child's write to its stack is seen");
+  CUDA(cudaHostUnregister(local));
+  CUDA(cudaFree(there));
+  CUDA(cudaStreamDestroy(stream));
+  std::thread([] {
+    unsigned own[300];
+    use(own, 300, 11, "a thread's stack");
+  }).join();
+}
+
 // What vgpu refuses with cudaErrorNotSupported, where NVIDIA's driver accesses the memory in place.
 static void limits(void *constant) {
   // A mapping of a file on a disk.
   EXPECT_ERROR(cudaHostRegister(constant, 4096, cudaHostRegisterReadOnly | cudaHostRegisterMapped),
                cudaErrorNotSupported);
-  cudaGetLastError();
-  unsigned local[4]; // a thread's stack cannot be moved
-  EXPECT_ERROR(cudaHostRegister(local, sizeof local, cudaHostRegisterMapped), cudaErrorNotSupported);
   cudaGetLastError();
   unsigned *unmapped = (unsigned *)aligned_alloc(4096, 4096), *none = nullptr; // registered without Mapped
   CUDA(cudaHostRegister(unmapped, 4096, 0));
@@ -182,11 +216,10 @@ int main(int argc, char **argv) {
   written_meanwhile();
   int same_address = 0, copies = 0; // NVIDIA's driver: the device uses host addresses of registered memory
   CUDA(cudaDeviceGetAttribute(&copies, cudaDevAttrConcurrentManagedAccess, 0));
-  copies = !copies; // a channel without shared memory, where kernels access copies of any memory
-  if (copies) {
-    unsigned local[300];
-    use(local, 300, 9, "a stack");
-  }
+  copies = !copies;    // a channel without shared memory, where kernels access copies of any memory
+  unsigned local[300]; // shared with nobody: kernels access a copy on any channel
+  use(local, 300, 9, "a stack");
+  on_stacks();
   CUDA(cudaDeviceGetAttribute(&same_address, cudaDevAttrCanUseHostPointerForRegisteredMem, 0));
   if (!same_address && !copies)
     limits(constant);
