@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 from vgpud.bench.side import BenchError, Host, Side, native
@@ -77,12 +78,36 @@ def was_compared(columns: Mapping[str, Outcomes]) -> bool:
     return max(ran, default=0) >= min(2, len(columns))
 
 
-def place(name: str, folder: Path, options: argparse.Namespace) -> AbstractContextManager[Side]:
-    """Where the programs of a side run; starts its vgpud. Raises BenchError."""
-    if name == "native":
+@dataclass(frozen=True)
+class Column:
+    """What runs all checks: a side, and the channel of a remoted one."""
+
+    side: str
+    channel: str
+    name: str
+
+    @property
+    def shares_memory(self) -> bool:
+        return self.channel == "shm"
+
+
+def columns_of(sides: list[str], channels: list[str]) -> list[Column]:
+    """A column for each channel of each side; the native side, which has none, polls memory if another column does."""
+    found = []
+    for side in sides:
+        for channel in ["shm" if "shm" in channels else channels[0]] if side == "native" else channels:
+            named = side == "native" or len(channels) == 1
+            found.append(Column(side, channel, side if named else f"{side}, {channel}"))
+    return found
+
+
+def place(column: Column, folder: Path, options: argparse.Namespace) -> AbstractContextManager[Side]:
+    """Where the programs of a column run; starts its vgpud. Raises BenchError."""
+    if column.side == "native":
         return nullcontext(native(options.libcuda))
-    backend = "simulator" if name == "simulated" else "cuda"
-    return serving(Host(options.channel, folder / name, backend, options.gpus, options.libcuda))
+    backend = "simulator" if column.side == "simulated" else "cuda"
+    folder /= f"{column.side}-{column.channel}"
+    return serving(Host(column.channel, folder, backend, options.gpus, options.libcuda))
 
 
 @contextmanager
@@ -91,8 +116,11 @@ def serving(host: Host) -> Iterator[Side]:
         yield host.side
 
 
-def run_group(suite: Suite, side: Side, name: str, group: str, begin: float, options: argparse.Namespace) -> Outcomes:
-    """Run one group of checks on one side, and say how long it took."""
+def run_group(
+    suite: Suite, side: Side, column: Column, group: str, begin: float, options: argparse.Namespace
+) -> Outcomes:
+    """Run one group of checks for one column, and say how long it took."""
+    name = column.name
     start = time.monotonic()
     if start - begin > options.limit_s:
         print(f"{name}: {group}: not begun after {options.limit_s:.0f} s", file=sys.stderr, flush=True)
@@ -101,8 +129,8 @@ def run_group(suite: Suite, side: Side, name: str, group: str, begin: float, opt
         side,
         [group],
         python=options.python,
-        simulated=name == "simulated",
-        shared_memory=options.channel == "shm",
+        simulated=column.side == "simulated",
+        shared_memory=column.shares_memory,
     )
     print(f"{name}: {group}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
     return found
@@ -114,7 +142,13 @@ def main(arguments: list[str] | None = None) -> int:
     for side in SIDES:
         parser.add_argument(f"--{side}", action="store_true", help=f"run the {side} column (default: all three)")
     parser.add_argument("--libcuda", default="libcuda.so.1", help="the machine's own driver")
-    parser.add_argument("--channel", default="shm", choices=("shm", "unix", "tcp"), help="of the remoted columns")
+    parser.add_argument(
+        "--channel",
+        nargs="+",
+        default=["shm"],
+        choices=("shm", "unix", "tcp"),
+        help="of the remoted columns (shm); several: a column for each",
+    )
     parser.add_argument("--gpus", default="h100", help="the simulated devices")
     parser.add_argument("--group", action="append", choices=GROUPS, help="some of the checks only")
     parser.add_argument("--program", action="append", choices=PROGRAMS, help="some of the programs only")
@@ -127,6 +161,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     sides = [side for side in SIDES if getattr(options, side)] or list(SIDES)
     groups = options.group or list(GROUPS)
+    wanted = columns_of(sides, options.channel)
     columns: dict[str, Outcomes] = {}
     if "calls" in groups and not options.no_recorded:
         columns[RECORDED] = recorded()
@@ -134,16 +169,16 @@ def main(arguments: list[str] | None = None) -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgpu-conformance-")))
         suite = build(groups, folder, options.program or PROGRAMS)
         try:
-            places = {name: stack.enter_context(place(name, folder, options)) for name in sides}
+            places = {each: stack.enter_context(place(each, folder, options)) for each in wanted}
         except BenchError as error:
             print(f"conformance: {error}", file=sys.stderr)
             return 2
         pool = stack.enter_context(ThreadPoolExecutor(options.jobs))
-        # A group's sides run one after the other, so that they can be compared if time runs out.
-        work = [(name, group) for group in groups for name in sides]
+        # A group's columns run one after the other, so that they can be compared if time runs out.
+        work = [(column, group) for group in groups for column in wanted]
         done = pool.map(lambda each: run_group(suite, places[each[0]], each[0], each[1], begin, options), work)
-        for (name, _), outcomes in zip(work, done, strict=True):
-            columns.setdefault(name, {}).update(outcomes)
+        for (column, _), outcomes in zip(work, done, strict=True):
+            columns.setdefault(column.name, {}).update(outcomes)
     text, is_well = report(columns, everything=options.all)
     print(text)
     if not is_well:

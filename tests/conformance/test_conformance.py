@@ -80,6 +80,14 @@ def test_what_needs_shared_memory_is_not_run_without(capsys: pytest.CaptureFixtu
     assert "| program order | not run: it polls memory while a kernel runs, which needs shared memory |" in found
 
 
+def test_each_channel_has_a_column(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--simulated", "--channel", "shm", "unix", "--group", "programs", "--program", "order"]
+    assert main([*words, "--all"]) == NOTHING_COMPARED
+    found = capsys.readouterr().out
+    assert "| check | simulated, shm | simulated, unix | verdict |" in found
+    assert "| program order | ok order | not run: it polls memory" in found
+
+
 def test_nothing_compared_is_no_success() -> None:
     assert main(["--simulated", "--group", "cupy"]) == NOTHING_COMPARED
 

@@ -9,15 +9,17 @@ vgpud is upgraded, a training step over TCP with a latency, what two tenants get
 tests/bench/driver.py). Each step writes a file into --out; machine.txt has the card, the driver, the date and the
 commit. The exit code is 1 if a step failed; the other steps run all the same.
 
-`--renew` runs in one call of --total-s seconds (570), the build included, what docs/real-gpu.md is renewed by: the
-checks beside each other, then the measurements alone, with fewer windows. With --only it runs some of these, for a
-machine that ends a command earlier than all of them take. A step that is out of time is ended; what it has printed
-stays.
+`--renew` runs what docs/real-gpu.md is renewed by, in two calls of --total-s seconds (570) each, as all of it takes
+longer than many a machine is lent for a command: `--part checks`, then `--part measurements` alone, with fewer windows.
+With `--built DIR` the second call uses what the first has built there. Checks run beside each other, those of PyTorch's
+operators on the second card if there is one; those that fill a card's memory run after the others. A step that is out
+of time is ended; what it has printed stays. tests/gpu/page.py puts the results into the page.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import platform
 import shutil
@@ -28,6 +30,8 @@ import time
 import tomllib
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from fnmatch import fnmatch
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,42 +47,62 @@ BUILD = (
 LEFT_OUT = {"llvmlite", "pyroute2"}  # for the simulator, which is not tested here, and for the doctor's routes
 NOT_COPIED = (".git", ".venv", "build", "_gen", "_lib", "*.so", "*.whl", "__pycache__", ".*_cache")
 VGPU = "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu())"
-# By --renew: steps that run at once, and their share of the time, in seconds that they take on an H200.
-RENEWED = (
-    (("tests", "memory", "conformance", "samples"), 240),
-    (("several",), 150),
-    (("network",), 100),
-    (("shares",), 110),
-    (("driver",), 70),
-    (("bench",), 110),
+# By --renew, for each part: steps that run at once, and how many seconds they take on two H200s with 18 processors.
+CHECKS = ((("tests", "conformance", "samples", "op_db"), 250), (("several",), 120), (("memory",), 110))
+MEASUREMENTS = (
+    (("driver",), 30),
+    (("profile",), 25),
+    (("network",), 90),
+    (("bench",), 150),
+    (("shares",), 140),
+    (("several",), 110),
+)
+PARTS = {"checks": CHECKS, "measurements": MEASUREMENTS, "both": CHECKS + MEASUREMENTS[:-1]}
+SECOND = {"op_db"}  # on the second card: its programs take little notice of which one they are on
+# Tests that fill a card's memory, beside which nothing else can allocate any.
+FILLING = (
+    "tests/gpu/test_shares_memory.py",
+    "tests/gpu/test_shares_gpus.py",
+    "tests/gpu/test_claim.py",
+    "tests/gpu/test_residue.py",
+    "tests/gpu/test_faults.py",
 )
 TESTS = ("pytest", "pytest-asyncio", "pytest-timeout", "setuptools")  # cffi compiles with setuptools
 
 
-def steps(libcuda: str, out: Path, rounds: int, samples: str) -> dict[str, tuple[str, ...]]:
+def steps(libcuda: str, out: Path, rounds: int, samples: str, renewed: bool) -> dict[str, tuple[str, ...]]:
     """Each step's name and Python arguments. Checks come first: times count only if the results are right."""
     bench = ("-c", VGPU, "bench", "--rounds", str(rounds), "--libcuda", libcuda)
     conformance = ("-m", "tests.conformance", "--libcuda", libcuda, "--native", "--remoted")
+    both = (*conformance, "--no-recorded", "--channel", "shm", "unix", "--jobs", "6")
     pytest = ("-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore", "-m", "gpu", "--timeout", "300")
-    ignored = [
-        f"--ignore=tests/gpu/{name}" for name in ("test_several.py", "test_shares_memory.py", "test_shares_gpus.py")
-    ]
+    ignored = [f"--ignore={name}" for name in ("tests/gpu/test_several.py", *FILLING)]
+    windows = ("--seconds", "2.5") if renewed else ()
     return {
         "tests": (*pytest, "tests/gpu", *ignored),
-        "memory": (*pytest, "tests/gpu/test_shares_memory.py", "tests/gpu/test_shares_gpus.py"),
+        "memory": (*pytest, *FILLING),
         "several": (*pytest, "-s", "tests/gpu/test_several.py"),
-        "conformance": conformance,
+        "conformance": both if renewed else conformance,
         "socket": (*conformance, "--no-recorded", "--channel", "unix"),
         **({"samples": ("tests/gpu/samples.py", samples, "--libcuda", libcuda)} if samples else {}),
-        "op_db": ("-m", "tests.conformance.op_db", "--libcuda", libcuda),
+        "op_db": ("-m", "tests.conformance.op_db", "--libcuda", libcuda, *(["--parts", "3"] if renewed else [])),
         "smi": ("tests/gpu/smi.py", "--libcuda", libcuda, "--out", str(out / "smi")),
-        "network": ("tests/gpu/network.py", "--libcuda", libcuda, "--out", str(out / "network.md")),
+        "network": (
+            "tests/gpu/network.py",
+            "--libcuda",
+            libcuda,
+            "--rounds",
+            str(min(5, rounds)),
+            "--out",
+            str(out / "network.md"),
+        ),
         "upgrade": ("tests/gpu/upgrade.py", "--libcuda", libcuda, "--out", str(out / "upgrade.md")),
-        "shares": ("tests/gpu/shares.py", "--libcuda", libcuda, "--out", str(out / "shares.md")),
+        "shares": ("tests/gpu/shares.py", *windows, "--libcuda", libcuda, "--out", str(out / "shares.md")),
         "profiles": ("tests/gpu/profiles.py", "--libcuda", libcuda, "--out", str(out / "profiles")),
         "bench": (*bench, "--out", str(out), "--name", "bench"),
         "weights": ("tests/bench/driver.py", "--rounds", "3", "--weights", "alone", "--libcuda", libcuda),
         "driver": ("tests/bench/driver.py", "--rounds", str(max(3, rounds - 2)), "--libcuda", libcuda),
+        "profile": ("tests/bench/driver.py", "--profile", "--libcuda", libcuda),
     }
 
 
@@ -142,6 +166,11 @@ def run(tree: Path, env: dict[str, str], arguments: Sequence[str], log: Path, li
     return done.returncode == 0
 
 
+def environment(folder: Path) -> dict[str, str]:
+    """Of programs that run what is built in `folder`."""
+    return {**os.environ, "PYTHONPATH": f"{folder / 'site'}:daemon:guest:."}
+
+
 def build(folder: Path, wheels: Path | None, out: Path, commands: Sequence[Sequence[str]] = BUILD) -> dict[str, str]:
     """Copy this tree to `folder`/tree and build it; returns the environment for programs. Raises RuntimeError."""
     site, tree = folder / "site", folder / "tree"
@@ -155,10 +184,27 @@ def build(folder: Path, wheels: Path | None, out: Path, commands: Sequence[Seque
         files = sorted(wheels.resolve().glob("*.whl"))
         install = ["-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", str(site)]
         subprocess.run([sys.executable, *install, *map(str, files)], check=True)
-    env = {**os.environ, "PYTHONPATH": f"{site}:daemon:guest:."}
+    env = environment(folder)
     for arguments in commands:
         if not run(tree, env, arguments, out / "build.txt", 300):
             raise RuntimeError(f"build: failed\n{(out / 'build.txt').read_text()}")
+    return env
+
+
+def built(folder: Path, wheels: Path | None, out: Path) -> dict[str, str]:
+    """As build, unless this tree has been built there. Raises RuntimeError."""
+    done, files = folder / "built", hashlib.sha256()
+    for parent, folders, names in os.walk(ROOT):
+        folders[:] = sorted(name for name in folders if not any(fnmatch(name, each) for each in NOT_COPIED))
+        for path in sorted(Path(parent, name) for name in names if Path(name).suffix in {".py", ".c", ".h"}):
+            files.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    if done.exists() and done.read_text() == files.hexdigest():
+        return environment(folder)
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(mode=0o755)
+    env = build(folder, wheels, out)
+    done.write_text(files.hexdigest())
     return env
 
 
@@ -177,18 +223,30 @@ def run_steps(folder: Path, env: dict[str, str], chosen: dict[str, tuple[str, ..
     return not all(done)
 
 
-def renew(folder: Path, env: dict[str, str], chosen: dict[str, tuple[str, ...]], out: Path, end: float) -> bool:
-    """Run the steps of RENEWED that are chosen until `end`, a time of the monotonic clock. Returns whether one
+def device_count() -> int:
+    """The number of cards, according to nvidia-smi."""
+    return said("nvidia-smi", "-L").count("GPU ")
+
+
+def renew(
+    folder: Path, env: dict[str, str], chosen: dict[str, tuple[str, ...]], out: Path, end: float, part: str
+) -> bool:
+    """Run the steps of a part that are chosen until `end`, a time of the monotonic clock. Returns whether one
     failed."""
     well = True
-    wanted = [([name for name in group if name in chosen], share) for group, share in RENEWED]
+    wanted = [([name for name in group if name in chosen], share) for group, share in PARTS[part]]
     wanted = [(names, share) for names, share in wanted if names]
+    second = SECOND if device_count() > 1 else set()
     for i, (names, share) in enumerate(wanted):
-        part = share / sum(share for _, share in wanted[i:])
-        limit_s = max(1, int((end - time.monotonic()) * part))
+        left = end - time.monotonic()
+        limit_s = max(1, int(left * share / sum(share for _, share in wanted[i:])))
+
+        def one(name: str, limit_s: int = limit_s) -> bool:
+            of_step = env | {"CUDA_VISIBLE_DEVICES": "1"} if name in second else env
+            return run_step(folder, of_step, name, chosen[name], out, limit_s)
+
         with ThreadPoolExecutor(len(names)) as pool:
-            done = pool.map(lambda name: run_step(folder, env, name, chosen[name], out, limit_s), names)  # noqa: B023
-            well = all([well, *done])
+            well = all([well, *pool.map(one, names)])
     return not well
 
 
@@ -204,7 +262,9 @@ def main() -> int:
     parser.add_argument("--limit-s", type=int, default=480, help="seconds that a step may take (480)")
     parser.add_argument("--commit", default="", help="of this tree, where it is a copy without .git")
     parser.add_argument("--renew", action="store_true", help="what docs/real-gpu.md is renewed by, in one call")
+    parser.add_argument("--part", choices=PARTS, default="both", help="of --renew: what one call does (both)")
     parser.add_argument("--total-s", type=int, default=570, help="seconds that --renew may take (570)")
+    parser.add_argument("--built", type=Path, metavar="DIR", help="build there, or use what this tree has built there")
     parser.add_argument(
         "--only",
         nargs="+",
@@ -217,21 +277,22 @@ def main() -> int:
         return fetch(options.fetch, options.python_version)
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    chosen = steps(options.libcuda, out, 3 if options.renew else options.rounds, options.samples)
+    chosen = steps(options.libcuda, out, 3 if options.renew else options.rounds, options.samples, options.renew)
     if unknown := set(options.only or ()) - set(chosen):
         parser.error(f"no such step: {' '.join(sorted(unknown))}")
     (out / "machine.txt").write_text(describe(sys.executable, options.commit))
     print((out / "machine.txt").read_text(), end="", flush=True)
-    with tempfile.TemporaryDirectory(prefix="vgpu-gpu-") as name:
+    with ExitStack() as stack:
+        folder = options.built or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vgpu-gpu-")))
         try:
-            env = build(Path(name), options.wheels, out) | {"VGPU_TEST_LIBCUDA": options.libcuda}
+            env = built(folder.resolve(), options.wheels, out) | {"VGPU_TEST_LIBCUDA": options.libcuda}
         except RuntimeError as error:
             print(error)
             return 1
         picked = {step: chosen[step] for step in options.only or chosen}
         if options.renew:
-            return renew(Path(name), env, picked, out, begin + options.total_s)
-        return run_steps(Path(name), env, picked, out, options.limit_s)
+            return renew(folder.resolve(), env, picked, out, begin + options.total_s, options.part)
+        return run_steps(folder.resolve(), env, picked, out, options.limit_s)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,63 @@
+"""Results of tests/gpu/run.py --renew as docs/real-gpu.md shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.gpu import page
+from tests.gpu.several import TASKS
+
+LOG = "2026-11-30 09:41:11 info    session opened peer=uid:0\n"
+HEAD = "| call | native us | remoted us | ratio | least-greatest |\n|---|---|---|---|---|\n"
+CARD = "NVIDIA H200, 580.159.04, 0x233510DE, 143771 MiB"
+RESULTS = {
+    "machine.txt": f"date: 2026-11-30 09:34:54 UTC\ncommit: 5de7c10a\ncard: {CARD}\n{CARD}\nprocessors: 22\n"
+    "python: 3.12.3: torch 2.11.0+cu130; jax 0.11.2\n",
+    "tests.txt": "collected 3 items\n==== 2 passed, 1 xfailed in 5.00s ====\n",
+    "samples.txt": "| a | 0 | 1 |\n143 samples, 133 compile; end with 0 natively 130, remoted 129; 1 natively alone\n",
+    "op_db.txt": "\nended after 231 s\n",
+    "driver.txt": f"{LOG}{HEAD}{LOG}| x | 1 | 2 | 2 | 2-2 |\n",
+    "network.md": "| | native | RTT 0 us |\n|---|---|---|\n| steps | 13.754 ms | 13.021 ms (0.97), turns 1 |\n\n"
+    "A step sends 276000 bytes;\n",
+    "several.txt": ".\nddp: steps a second: native 342.1, remoted 474.2, ratio 1.386\n",
+}
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> page.Results:
+    for name, text in RESULTS.items():
+        (tmp_path / name).write_text(text)
+    return page.Results([tmp_path])
+
+
+def test_the_page_has_the_tables_of_the_run(results: page.Results) -> None:
+    text, kept = page.fill(page.PAGE.read_text(), results)
+    assert (
+        "at commit 5de7c10a (2026-11-30): 2 NVIDIA H200 (10de:2335), driver 580.159.04, torch 2.11.0, jax 0.11.2"
+        in text
+    )
+    assert "| `pytest -m gpu tests/gpu` | 2 passed, 1 xfailed |" in text
+    assert (
+        "| NVIDIA's samples | 143 samples, 133 compile; end with 0 natively 130, remoted 129; 1 natively alone |"
+        in text
+    )
+    assert "| PyTorch's database of operators | **not ended** |" in text
+    assert (
+        "| call | native us | remoted us | ratio | least-greatest |\n|---|---|---|---|---|\n| x | 1 | 2 | 2 | 2-2 |\n\n"
+        in text
+    )
+    assert "| training step, 6 layers bf16 | 13.8 | 13 (0.97) |" in text
+    assert kept == ["`tests/bench/driver.py --profile`", "## Two devices"], "a table of some tasks alone replaces none"
+
+
+def test_facts_name_what_differs(results: page.Results) -> None:
+    said = page.facts(results)
+    assert "samples: | a | 0 | 1 |" in said
+    assert "network: A step sends 276000 bytes;" in said
+
+
+def test_every_task_of_two_devices_has_a_row() -> None:
+    named = {key.partition(":")[0] for key in page.RATES} | {"torch_peers", "cupy_peers"}
+    assert named == {task.__name__ for task in TASKS}
