@@ -2,9 +2,11 @@
  * the fault goes to the previous handler.
  *
  * A body is left with siglongjmp, so it must not hold anything: kernels hold no locks, and the services they call are
- * bracketed. Handlers are installed with SA_NODEFER, so no signal mask needs restoring. The floating-point control word
- * is restored, since a kernel may have set flush-to-zero. Locking: none; everything is the thread's own, except the
- * stop word, which only ever becomes nonzero. */
+ * bracketed. Faults' handlers are installed with SA_NODEFER, so no signal mask needs restoring. Kicks are blocked while
+ * one is handled: they are queued, and a thread that has not run for a while gets all of them at once, whose frames
+ * together would overflow its signal stack. The floating-point control word is restored, since a kernel may have set
+ * flush-to-zero. Locking: none; everything is the thread's own, except the stop word, which only ever becomes nonzero.
+ */
 #define _GNU_SOURCE
 #include "vgx_sim_fault.h"
 
@@ -119,10 +121,17 @@ static void install(void) {
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < FAULT_SIGNALS; i++)
     sigaction(fault_signals[i], &action, &previous[i]);
-  struct sigaction kick = {.sa_flags = SA_ONSTACK | SA_NODEFER | SA_RESTART};
+  struct sigaction kick = {.sa_flags = SA_ONSTACK | SA_RESTART};
   kick.sa_handler = on_kick;
   sigemptyset(&kick.sa_mask);
   sigaction(kick_signal(), &kick, NULL);
+}
+
+static void unblock_kicks(void) {
+  sigset_t kicks;
+  sigemptyset(&kicks);
+  sigaddset(&kicks, kick_signal());
+  pthread_sigmask(SIG_UNBLOCK, &kicks, NULL);
 }
 
 void vgx_sim_fault_thread_init(void) {
@@ -148,6 +157,7 @@ CUresult vgx_sim_guarded(const uint32_t *stop, void (*body)(void *), void *argum
   if (sigsetjmp(g.jump, 0) != 0) {
     current_guard = NULL;
     vgx_sim_set_control_word(word);
+    unblock_kicks(); /* after current_guard: those that are queued are handled now */
     *fault = g.fault;
     return g.fault.result;
   }

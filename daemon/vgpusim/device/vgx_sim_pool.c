@@ -75,6 +75,7 @@ static void participate(struct running *r) {
   call.thread = vgx_sim_scratch_prepare(job, &call.launch);
   if (call.thread) {
     call.thread->warp = VGX_SIM_NO_WARP;
+    vgx_sim_schedule_init(call.thread);
     vgx_sim_guarded(&r->stop, call_kernel, &call, &fault);
     const struct vgx_sim_thread *ran = vgx_sim_schedule_running();
     fault.warp = ran->warp;

@@ -58,6 +58,8 @@ static struct tables tables_of(const struct vgx_sim_code *code, const struct vgx
 /* The state of the CTA and warp that this thread runs or ran last; it is still set after a fault. */
 static _Thread_local const struct vgx_sim_thread *running;
 
+void vgx_sim_schedule_init(const struct vgx_sim_thread *thread) { running = thread; }
+
 const struct vgx_sim_thread *vgx_sim_schedule_running(void) { return running; }
 
 static bool is_stopped(const struct vgx_sim_launch *launch) { return __atomic_load_n(launch->stop, __ATOMIC_RELAXED); }
@@ -407,7 +409,6 @@ static void run_interleaved(const struct vgx_sim_code *code, const struct vgx_si
 void vgx_sim_schedule(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                       struct vgx_sim_thread *thread) {
   uint32_t before = vgx_sim_control_word();
-  running = thread;
   vgx_sim_set_control_word(code->flush ? CONTROL_FLUSH : CONTROL_DEFAULT);
   if (code->turns == VGX_SIM_CLUSTERS)
     run_clusters(code, launch, thread);

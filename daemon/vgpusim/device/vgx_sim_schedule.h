@@ -4,6 +4,9 @@
 
 #include "vgx_sim_abi.h"
 
+/* Before this thread takes part in a launch, which a kick may end before its first CTA: until then no warp has run. */
+void vgx_sim_schedule_init(const struct vgx_sim_thread *thread);
+
 /* Take CTAs of the launch until none is left or it stops, and run their warps on this thread. */
 void vgx_sim_schedule(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                       struct vgx_sim_thread *thread);

@@ -80,6 +80,51 @@ def test_a_thread_may_be_kicked_before_any_kernel_ran(library_path: Path) -> Non
     assert out == "alive\n"
 
 
+def test_kicks_that_have_waited_together_fit_the_signal_stack(library_path: Path) -> None:
+    """A busy machine may not run a thread for many kicks, which it then gets at once."""
+    out = run(
+        library_path,
+        """
+import signal, threading
+lib.vgx_sim_fault_thread_init()
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMIN + 6})
+for _ in range(400):
+    lib.vgx_sim_kick(ctypes.c_ulong(threading.get_ident()))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGRTMIN + 6})
+print('alive')
+""",
+    )
+    assert out == "alive\n"
+
+
+def test_a_thread_that_was_kicked_out_can_be_kicked_again(library_path: Path) -> None:
+    out = run(
+        library_path,
+        """
+lib.vgx_sim_set_watchdog(ctypes.c_uint64(100))
+for device in range(3):
+    sim.ok("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+    sim.ok("cuCtxSetCurrent", context)
+    assert sim.launch(sim.kernel("spin"), grid=64) == 0
+    print(sim.cuCtxSynchronize())
+""",
+    )
+    assert out.split() == ["702"] * 3
+
+
+def test_a_launch_may_end_before_its_threads_begin(library_path: Path) -> None:
+    out = run(
+        library_path,
+        """
+lib.vgx_sim_set_watchdog(ctypes.c_uint64(100))
+ctypes.c_int.in_dll(lib, "vgt_held_back").value = 1
+assert sim.launch(sim.kernel("fill"), address, 1, grid=64) == 0
+print(sim.cuCtxSynchronize())
+""",
+    )
+    assert out == "702\n"
+
+
 def test_fault_names_the_kernel_and_the_allocation(library_path: Path) -> None:
     out = run(
         library_path,
