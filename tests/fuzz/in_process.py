@@ -2,6 +2,7 @@
 
 `python -m tests.fuzz.in_process SECONDS [--records N] [--jobs N] [--sanitize WHICH] [--seed N] [--replay FILE]`
 (`make fuzz-records`).
+`--stalls N` lets threads sleep at random places, which shows what depends on their order without a busy machine.
 `--floor` measures instead which lines of the executor are executed, and compares them with floor.tsv (`make
 fuzz-floor`); `--faults N` makes one call at a time fail, in N different streams of records (`make faults`).
 """
@@ -24,6 +25,7 @@ from pathlib import Path
 
 from vgpud._gen.api import RECORDS, Record
 
+from tests.fuzz import evidence
 from tests.fuzz.stream import BY_NAME, FORMATS, HEADER, WANT_REPLY
 from tests.races.build import LAYOUT, SESSIONS
 
@@ -355,8 +357,9 @@ SHORT_OF_MEMORY = [f"-Wl,--wrap={name}" for name in ("vgx_charge_add", "vgx_char
 NVML = "-Wl,--export-dynamic-symbol=nvml*"  # vgt_fuzz_nvml.c, which is loaded as a library
 
 
-def build(name: str, *, sanitize: str = "", more: tuple[str, ...] = ()) -> Path:
-    """Build the program; return its path. Raises subprocess.CalledProcessError."""
+def build(name: str, *, sanitize: str = "", more: tuple[str, ...] = (), all_traced: bool = False) -> Path:
+    """Build the program; return its path. `more`: options for the executor's files, or with all_traced for the
+    simulator's, too. Raises subprocess.CalledProcessError."""
     toolchain = Toolchain.from_environment(sanitize, whole_program=False)
     # With so much instrumentation the compiler wrongly warns of uninitialised variables.
     layout = (*LAYOUT, *SESSIONS) if "thread" in sanitize else ()
@@ -368,6 +371,8 @@ def build(name: str, *, sanitize: str = "", more: tuple[str, ...] = ()) -> Path:
     executor = [*sorted((ROOT / "daemon/executor").glob("*.c")), *sorted(GEN.glob("vgx_*.c"))]
     others = [*sorted((ROOT / "daemon/vgpusim/device").glob("*.c")), ROOT / "tests/vgpusim/device/vgt_kernels.c"]
     traced = replace(toolchain, cflags=(*toolchain.cflags, *(flag for flag in more if not flag.startswith("-Wl"))))
+    if all_traced:
+        executor, others = [*executor, *others], []
     objects = [*traced.compile(executor, folder, includes).values()]
     defined = replace(toolchain, cflags=(*toolchain.cflags, *(flag for flag in more if flag.startswith("-D"))))
     objects += defined.compile([*others, *sorted((HERE / "c").glob("*.c"))], folder, includes).values()
@@ -456,15 +461,21 @@ def run(
     out: Path | None = None,
 ) -> tuple[int, dict[str, int]]:
     """Run the program, `more` being a file to replay or --records=N, on `processor` or on all of them; return its exit
-    status and its counts. With `out`, that folder has the counts after each batch, and the input that failed."""
+    status and its counts. A batch that failed leaves its inputs and a report in the program's folder, or in `out`; that
+    has the counts after each batch, too."""
     crash = (out or program.parent) / f"crash-{seed}.bin"
-    environment = os.environ | OPTIONS | ({"VGT_COUNTS": str(out / f"counts-{seed}.txt")} if out else {})
+    environment = os.environ | OPTIONS
+    if out:
+        environment |= evidence.sanitizer_options(OPTIONS, crash) | {"VGT_COUNTS": str(out / f"counts-{seed}.txt")}
     # ThreadSanitizer's own addresses must be free, which random ones may not leave them.
     alone = ["setarch", "-R"] if "thread" in program.parent.name else []
     if processor is not None:
         alone += ["taskset", "-c", str(processor)]
     command = [*alone, program, str(seconds), str(seed), str(STEPS), crash, *([more] if more else [])]
+    evidence.report_path(crash).unlink(missing_ok=True)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=False)
+    if done.returncode:
+        evidence.complete(crash, program)
     words = done.stdout.split()
     print(done.stdout, end="", flush=True)
     return done.returncode, {key: int(value) for key, value in zip(words[::2], words[1::2], strict=False)}
@@ -517,6 +528,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="folder of the counts after each batch and of inputs that failed")
     parser.add_argument("--go-on", action="store_true", help="after a failure, with other seeds, till the time is over")
     parser.add_argument("--replay", help="a file that a failure left")
+    parser.add_argument("--stalls", type=int, metavar="N", help="a thread sleeps before one of N basic blocks")
     parser.add_argument("--floor", action="store_true", help="executed lines, compared with floor.tsv")
     parser.add_argument("--faults", type=int, metavar="N", help="fail one call at a time, in N streams")
     given = parser.parse_args()
@@ -527,7 +539,10 @@ def main() -> int:
         for name, percent in found.items():
             print(f"{name}\t{percent}\tfloor {floor.get(name, 'none')}")
         return any(found.get(name, 0) < percent for name, percent in floor.items())
-    program = build("fuzz", sanitize=given.sanitize, more=("-fsanitize-coverage=trace-pc",))
+    name = "fuzz-stalls" if given.stalls else "fuzz"
+    edges = ("-fsanitize-coverage=trace-pc",)
+    program = build(name, sanitize=given.sanitize, more=edges, all_traced=bool(given.stalls))
+    os.environ["VGT_STALL"] = str(given.stalls or 0)
     most = f"--records={-(-given.records // given.jobs)}" if given.records else None
     began = time.monotonic()
     usable = sorted(os.sched_getaffinity(0))

@@ -2,11 +2,16 @@
  * 0: that many batches), with N until they have executed N records. Each batch runs in a child process, so that death
  * by a signal is detected, and what sessions leave behind in a process is bounded. The children share the executed
  * edges and the inputs that found them. The last line printed counts sessions and records; the file that VGT_COUNTS
- * names has the same line after each batch. */
+ * names has the same line after each batch.
+ *
+ * A batch that ends by a signal leaves its inputs in CRASH-FILE, which a replay runs in the same order in one process,
+ * and in CRASH-FILE.txt what each of its threads was doing. */
 #define _GNU_SOURCE
 #include "vgt_fuzz.h"
 #include "vgt_fuzz_desks.h"
+#include "vgt_fuzz_evidence.h"
 #include "vgt_fuzz_faults.h"
+#include "vgt_fuzz_stall.h"
 #include "vgw_clock.h"
 
 #include <fcntl.h>
@@ -18,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EDGES = 1 << 16, KEPT_MAX = 1024, BATCH = 100, DESCRIPTORS_MAX = 1024 };
+enum { EDGES = 1 << 16, KEPT_MAX = 1024, DESCRIPTORS_MAX = 1024 };
 
 static struct shared {
   uint8_t hit[EDGES];  /* edges executed by the current session */
@@ -26,6 +31,7 @@ static struct shared {
   uint64_t sessions, records;
   uint32_t kept, edges;
   struct vgt_input current, inputs[KEPT_MAX];
+  struct vgt_batch batch; /* of the current child */
 } *shared;
 
 /* Called by the compiler's -fsanitize-coverage=trace-pc before each block, in any thread. */
@@ -36,6 +42,8 @@ void __sanitizer_cov_trace_pc(void) {
   if (shared)
     shared->hit[((at >> 2) ^ before) % EDGES] = 1;
   before = at >> 3;
+  if (vgt_stall_one_in)
+    vgt_stall_maybe();
 }
 
 static uint32_t new_edges(void) {
@@ -61,6 +69,8 @@ static bool one(struct vgt_random *random, uint32_t steps) {
     static const uint32_t wild[] = {0, 0, 0, 0, 1, 1, 2, VGT_WILD};
     vgt_make(random, input, steps, wild[vgt_below(random, sizeof wild / sizeof *wild)]);
   }
+  vgt_batch_add(&shared->batch, input);
+  vgt_evidence_test(&shared->batch);
   memset(shared->hit, 0, EDGES);
   shared->records += vgt_session_run(input);
   shared->sessions++;
@@ -73,17 +83,23 @@ static bool one(struct vgt_random *random, uint32_t steps) {
 
 static double now_s(void) { return (double)vgw_now_ns() / 1e9; }
 
-static int batch(uint64_t seed, uint32_t steps, double until) {
+static int batch(uint64_t seed, uint32_t steps, double until, const char *evidence) {
+  shared->batch.seed = seed;
+  shared->batch.count = 0;
   pid_t child = fork();
   if (child == 0) {
     struct vgt_random random = {seed * 0x9e3779b97f4a7c15ull | 1};
+    vgt_evidence_init(evidence, &shared->batch);
     vgt_session_init(seed % VGT_PROCESSES);
-    for (int i = 0; i < BATCH && (!until || now_s() < until) && one(&random, steps);)
+    for (int i = 0; i < VGT_BATCH && (!until || now_s() < until) && one(&random, steps);)
       i++;
     exit(0); /* not _exit: executed lines (--coverage) are written by exit */
   }
   int status;
   waitpid(child, &status, 0);
+  if (status)
+    fprintf(stderr, "process %d of the batch of seed %llu ended with status %#x in session %u\n", (int)child,
+            (unsigned long long)seed, (unsigned)status, shared->batch.count);
   return status;
 }
 
@@ -139,14 +155,22 @@ static int fixed(uint64_t seed, uint32_t steps) {
   return 0;
 }
 
-static int replay(const char *path) {
-  int file = open(path, O_RDONLY);
-  if (file < 0 || read(file, &shared->current, sizeof shared->current) < 8) {
+/* Run the sessions of a file in one process: VGT_PROCESS is what was decided for it. */
+static int replay(const char *path, const char *evidence) {
+  struct vgt_batch *batch = &shared->batch;
+  if (!vgt_batch_load(batch, path)) {
     perror(path);
     return 1;
   }
+  uint32_t end = batch->count, count = 0;
+  uint64_t records = 0;
+  vgt_evidence_init(evidence, batch);
   vgt_session_init(getenv("VGT_PROCESS") ? (unsigned)atoi(getenv("VGT_PROCESS")) : 0);
-  printf("%llu records\n", (unsigned long long)vgt_session_run(&shared->current));
+  do {
+    batch->count = count + 1;
+    records += vgt_session_run(&batch->inputs[count++]);
+  } while (count < end && !vgt_session_is_last());
+  printf("sessions %u records %llu\n", count, (unsigned long long)records);
   return 0;
 }
 
@@ -156,13 +180,16 @@ int main(int argc, char **argv) {
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (shared == MAP_FAILED)
     return perror("memory"), 1;
+  char evidence[4096];
+  snprintf(evidence, sizeof evidence, "%s.txt", argv[4]);
   vgt_faults_init();
+  vgt_stall_init();
   if (argc > 5 && !strcmp(argv[5], "--fixed"))
     return fixed(strtoull(argv[2], NULL, 0), (uint32_t)atoi(argv[3]));
   static const char limit[] = "--records=";
   bool limited = argc > 5 && !strncmp(argv[5], limit, sizeof limit - 1);
   if (argc > 5 && !limited)
-    return replay(argv[5]);
+    return replay(argv[5], evidence);
   double seconds = atof(argv[1]), until = seconds < 0 ? 0 : now_s() + seconds;
   int batches = seconds < 0 ? (int)-seconds : 0;
   uint64_t seed = strtoull(argv[2], NULL, 0);
@@ -170,14 +197,12 @@ int main(int argc, char **argv) {
   uint64_t records = limited ? strtoull(argv[5] + sizeof limit - 1, NULL, 0) : UINT64_MAX;
   int status = 0;
   while (!status && shared->records < records && (until ? now_s() < until : batches-- > 0))
-    status = batch(seed++, steps, until), save_counts();
+    status = batch(seed++, steps, until, evidence), save_counts();
   if (status) {
-    int file = open(argv[4], O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    if (file < 0 || write(file, &shared->current, sizeof shared->current) < 0)
+    if (!vgt_batch_save(&shared->batch, argv[4]))
       perror(argv[4]);
-    fprintf(stderr,
-            "the batch of seed %llu ended with status %#x; its last input, to be replayed with VGT_PROCESS=%u: %s\n",
-            (unsigned long long)seed - 1, (unsigned)status, (unsigned)((seed - 1) % VGT_PROCESSES), argv[4]);
+    fprintf(stderr, "its inputs, to be replayed with VGT_PROCESS=%u: %s\n", (unsigned)((seed - 1) % VGT_PROCESSES),
+            argv[4]);
   }
   print_counts(stdout);
   return status != 0;

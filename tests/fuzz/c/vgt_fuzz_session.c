@@ -39,6 +39,7 @@
 enum {
   HAS_FD = 2,
   WANT_REPLY = 1,
+  OPENING_S = 60, /* a machine at a load of 100 needs more than 3 */
   DRAIN_MS = 3000,
   CLEAR_MS = 5000,
   LIMIT_NBYTES = 1 << 30,
@@ -507,7 +508,7 @@ uint64_t vgt_session_run(const struct vgt_input *input) {
   pthread_t thread;
   uint64_t tails[VGT_SOCKET] = {0}, executed = 0;
   struct vgw_ring *rings[VGT_SOCKET];
-  struct timeval patience = {DRAIN_MS / 1000, 0};
+  struct timeval patience = {OPENING_S, 0};
   int64_t begun = now_ms();
   vgx_sim_set_log(quiet_line, NULL);
   choose_options(input);
