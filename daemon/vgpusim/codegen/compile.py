@@ -42,7 +42,7 @@ from vgpusim.codegen import (  # noqa: F401  (each registers its emitters)
 )  # fmt: skip
 from vgpusim.codegen.cache import DiskCache, key_of
 from vgpusim.codegen.emit_cluster import Dimensions
-from vgpusim.codegen.emit_code import LOOPS, Turns, describe, row_of, turns_of
+from vgpusim.codegen.emit_code import LOOPS, caller_of, describe, turns_of
 from vgpusim.codegen.emit_control import WarpFunction
 from vgpusim.codegen.emitter import Emitter
 from vgpusim.ptx import ir
@@ -165,7 +165,7 @@ def lower(
     interleaved = graph.waits_for_ctas and not state.waits
     size = sum(len(block.instructions) for block in graph.blocks)
     turns = turns_of(warp.arrivals, resident, interleaved, warp.lockstep, cluster, size)
-    warp_text = warp.emit(in_rows=turns is Turns.ROWS)
+    warp_text = warp.emit(turns)
     frame = warp.frame
     if max(frame.nbytes, frame.locals_nbytes) > _MAX_FRAME_NBYTES:
         raise PtxError(f"{name}: local memory is too large", 2)
@@ -176,7 +176,7 @@ def lower(
         f'{label} = private constant [{len(t.encode()) + 1} x i8] c"{_escape(t)}\\00"\n'
         for t, label in e.strings.items()
     )
-    texts = [warp_text, *([row_of(e.warp_count)] if turns is Turns.ROWS else []), code, *e.helpers.values()]
+    texts = [warp_text, caller_of(turns, e.warp_count), code, *e.helpers.values()]
     declared = {line for text in texts for line in text.splitlines() if line.startswith("declare")} | e.declarations
     bodies = "\n".join(line for text in texts for line in text.splitlines() if not line.startswith("declare"))
     metadata = f"!0 = !{{}}\n{_RARELY}{LOOPS}!5 = !{{i64 {program.param_nbytes}}}\n"

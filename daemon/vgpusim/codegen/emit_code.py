@@ -6,7 +6,7 @@ from enum import IntEnum
 
 from vgpusim.codegen import abi
 from vgpusim.codegen.emit_cluster import Dimensions
-from vgpusim.codegen.emit_layout import FrameLayout
+from vgpusim.codegen.emit_layout import BARRIER_WORDS, ENDED, RUNNING, FrameLayout
 
 CODE_SYMBOL = "vgx_code"
 MEMBERS = {
@@ -66,12 +66,52 @@ done:
   ret i32 0
 }}
 """
+
+# Runs each warp that does not wait, once; returns how many have ended, plus ROUND_RAN if one ran. @warp is inlined, so
+# that what is the same for all warps is loaded once, and no register of the caller is saved for each of them.
+_ROUND = f"""define internal i32 @round(ptr align 8 dereferenceable({abi.LAUNCH_NBYTES}) %launch,
+    ptr align 8 dereferenceable({abi.THREAD_NBYTES}) %thread, i32 %unused.1, i32 %unused.2) noinline #0 {{
+entry:
+  %frames.p = getelementptr i8, ptr %thread, i64 {abi.THREAD_FRAMES}
+  %frames = load ptr, ptr %frames.p, align 8, !invariant.load !0
+  %waits = getelementptr i32, ptr %frames, i64 {BARRIER_WORDS}
+  %states = getelementptr i32, ptr %waits, i64 WARPS
+  br label %test
+test:
+  %w = phi i32 [ 0, %entry ], [ %w.n, %next ]
+  %did = phi i32 [ 0, %entry ], [ %did.n, %next ]
+  %wait.p = getelementptr i32, ptr %waits, i32 %w
+  %wait = load i32, ptr %wait.p, align 4
+  %runs = icmp eq i32 %wait, {RUNNING}
+  br i1 %runs, label %run, label %next
+run:
+  %state.p = getelementptr i32, ptr %states, i32 %w
+  %state = load i32, ptr %state.p, align 4
+  %new = call i32 @warp(ptr %launch, ptr %thread, i32 %state, i32 %w)
+  store i32 %new, ptr %state.p, align 4
+  %ran = or i32 %did, {abi.ROUND_RAN}
+  %ends = icmp eq i32 %new, 0
+  br i1 %ends, label %end, label %next
+end:
+  store i32 {ENDED}, ptr %wait.p, align 4
+  %one.more = add i32 %ran, 1
+  br label %next
+next:
+  %did.n = phi i32 [ %did, %test ], [ %ran, %run ], [ %one.more, %end ]
+  %w.n = add nuw i32 %w, 1
+  %more = icmp ult i32 %w.n, WARPS
+  br i1 %more, label %test, label %done, !llvm.loop !2
+done:
+  ret i32 %did.n
+}}
+"""
 LOOPS = '!2 = distinct !{!2, !4}\n!3 = distinct !{!3, !4}\n!4 = !{!"llvm.loop.unroll.disable"}\n'  # metadata of _ROW
 
 
-def row_of(warp_count: int) -> str:
-    """Text of the function that runs CTAs of a row."""
-    return _ROW.replace("WARPS", str(warp_count))
+def caller_of(turns: Turns, warp_count: int) -> str:
+    """Text of the function that calls @warp: it runs CTAs of a row, or a round of a CTA's warps; "": the scheduler."""
+    text = _ROW if turns is Turns.ROWS else "" if turns is Turns.IN_ORDER else _ROUND
+    return text.replace("WARPS", str(warp_count))
 
 
 def turns_of(
@@ -94,7 +134,7 @@ def turns_of(
 def describe(warp_count: int, frame: FrameLayout, turns: Turns, flush: bool, cluster: Dimensions | None) -> str:
     """Text of the description."""
     axes = ", ".join(f"i32 {count}" for count in cluster or (1, 1, 1))
-    function = "@row" if turns is Turns.ROWS else "@warp"
+    function = "@row" if turns is Turns.ROWS else "@warp" if turns is Turns.IN_ORDER else "@round"
     values = (function, frame.nbytes, frame.locals_nbytes, frame.turn, warp_count, turns.value, f"[{axes}]", int(flush))
     members = [f"{kind} {value}" for kind, value in zip(MEMBERS.values(), values, strict=True)]
     return f"@{CODE_SYMBOL} = constant {{ {', '.join(MEMBERS.values())} }} {{ {', '.join(members)} }}\n"

@@ -10,9 +10,12 @@ live that long: there, registers and masks stay in their places in the frame all
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vgpusim.codegen import abi, emit_absent, emit_cluster, emit_count, emit_index, emit_pairs, emit_watch, spill
 from vgpusim.codegen.cfg import EXIT, YIELD
 from vgpusim.codegen.emit_barrier import arrive, reduction_result, watch
+from vgpusim.codegen.emit_code import Turns
 from vgpusim.codegen.emit_layout import lay_out
 from vgpusim.codegen.emitter import Emitter
 from vgpusim.codegen.lane_pattern import linear
@@ -60,6 +63,7 @@ class WarpFunction:
         for header, last in e.graph.loops:
             self.latches.setdefault(last, []).append(header)
         self.large = False
+        self.early: set[int] = set()  # barriers before which registers are saved as soon as they have their values
         self.spins = bool(e.analysis.spin_loops & self.divergent)
         self.arrivals = (
             bool(self.barriers)
@@ -71,14 +75,16 @@ class WarpFunction:
             and bool(self.barriers)
             and all(self._is_plain(ins) for b in self.blocks for ins in b.all())
         )
+        e.couples = emit_pairs.couples(e)
         masks = [(f"%m{number}", "i32") for number in range(len(self.blocks))]
         self.spills = spill.lay_out(e, self.barriers, [*masks, ("%yielding", "i1")] if self.spins else masks)
         self.frame = lay_out(e.warp_count, self.spills.nbytes, e.local_stride * abi.WARP, self.arrivals)
 
-    def emit(self, in_rows: bool) -> str:
-        """The text of the function. `in_rows`: it is a part of one that runs CTAs of a row, and %state is %ctaid.x."""
+    def emit(self, turns: Turns) -> str:
+        """The text of the function. Turns.ROWS: it is a part of one that runs CTAs of a row, and %state is %ctaid.x."""
         e = self.e
-        e.in_rows = in_rows
+        e.in_rows = in_rows = turns is Turns.ROWS
+        self.inlined = turns is not Turns.IN_ORDER
         for index in range(len(self.blocks)):
             e.position = index
             self._block(index)
@@ -88,8 +94,8 @@ class WarpFunction:
         e.lines = []
         self._prologue()
         prologue = e.lines
-        own = {slot: offset for slot, _, offset in self.spills.places} if self.large else {}
-        kinds = {e.slot(r): f"{e.register_type(r)}, align 64" for r in e.live.registers}
+        own = {slot: offset for slot, _, offset in self.spills.places if self.large or slot in self.spills.homes}
+        kinds = {e.slot(r): f"{e.slot_type(r)}, align 64" for r in e.live.registers}
         kinds |= {f"%{name}": f"{kind}, align 64" for name, kind in e.allocas.items()}
         masks = {f"%m{i}": "i32" for i in range(len(self.blocks))}
         if self.spins:
@@ -113,7 +119,7 @@ class WarpFunction:
         for index in self.barriers:
             begin += [*self._save(index), *self._resume(index)]
         lines = ["entry:", *self._memory(), *slots, *prologue, *counters, *each_call, *begin, *body, *self._end()]
-        inlining = "alwaysinline" if in_rows else "noinline"
+        inlining = "alwaysinline" if self.inlined else "noinline"
         return f"define internal i32 @warp({WARP_ARGUMENTS}) {inlining} #0 {{\n" + "\n".join(lines) + "\n}\n"
 
     def _is_plain(self, ins: ir.Instruction) -> bool:
@@ -145,7 +151,7 @@ class WarpFunction:
             if self.e.in_rows and axis == "x":
                 lines.append("%cta.x = add i32 %state, 0")
                 continue
-            fixed = ", !invariant.load !0" if self.e.in_rows else ""
+            fixed = ", !invariant.load !0" if self.inlined else ""
             lines.append(f"%cta.{axis}.p = getelementptr i8, ptr %thread, i64 {abi.THREAD_CTA + 4 * i}")
             lines.append(f"%cta.{axis} = load i32, ptr %cta.{axis}.p, align 4{fixed}")
         return [f"  {line}" for line in lines]
@@ -255,15 +261,19 @@ class WarpFunction:
         if e.state.counted:
             emit_count.block(e, block)
         e.pairs = emit_pairs.plan(e, block.instructions) if mask == "-1" else {}
+        final = self._final_values(index)
+        self._copy(final.pop(None, []))
         for ins in block.instructions:
             if id(ins) in e.pairs:
                 if (first := e.pairs[id(ins)]) is not None:
                     emit_pairs.emit(e, first, ins)
+                    self._copy([*final.get(id(first), []), *final.get(id(ins), [])])
                 continue
             found = emit_index.derive(e, ins)
             e.emit(ins, emit_absent.kept(e, ins))
             if found is not None:
                 e.indices[found[0]] = found[1]
+            self._copy(final.get(id(ins), []))
         e.guard = None
         if block.is_barrier:
             self._barrier(index)
@@ -416,13 +426,33 @@ class WarpFunction:
             self._jump(target)
         e.label(f"{name}.yield")
 
+    def _final_values(self, index: int) -> dict[int | None, list[spill.Place]]:
+        """Where the registers that a barrier saves get their values: by the id of an instruction of the block that ends
+        in it; None: before the block. Saved there, they need no processor's register for the rest of the block."""
+        if not self.blocks[index].is_barrier or index in self.divergent or self.e.is_large:
+            return {}
+        found: dict[str, int | None] = {}
+        for ins in self.blocks[index].instructions:
+            found |= dict.fromkeys(map(self.e.slot, ir.defined(ins)), id(ins))
+        places: dict[int | None, list[spill.Place]] = {}
+        for place in self.spills.saved[index]:
+            places.setdefault(found.get(place[0]), []).append(place)
+        self.early.add(index)
+        return places
+
+    def _copy(self, places: Sequence[spill.Place]) -> None:
+        """Save registers."""
+        e = self.e
+        for slot, kind, offset in places:
+            text = e.v(f"load {kind}, ptr {slot}")
+            e.e(f"store {kind} {text}, ptr {e.v(f'getelementptr i8, ptr %frame, i64 {offset}')}, align 4")
+
     def _save(self, index: int) -> list[str]:
         e = self.e
         outer, e.lines = e.lines, []
         e.label(f"save{index}")
-        for slot, kind, offset in () if self.large else self.spills.saved[index]:
-            text = e.v(f"load {kind}, ptr {slot}")
-            e.e(f"store {kind} {text}, ptr {e.v(f'getelementptr i8, ptr %frame, i64 {offset}')}, align 4")
+        if not self.large and index not in self.early:
+            self._copy(self.spills.saved[index])
         e.e(f"ret i32 {self.barriers.index(index) + 1}")
         lines, e.lines = e.lines, outer
         return lines

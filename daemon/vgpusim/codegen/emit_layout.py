@@ -12,6 +12,7 @@ from vgpusim.ptx import ir
 from vgpusim.ptx.module import align_up
 
 RUNNING = -1  # value of the word that says what a warp waits for; other values are barrier numbers
+ENDED = -2  # the same
 BARRIER_WORDS = 8 * (ir.CLUSTER_BARRIER + 1)
 TURN_NBYTES = 384
 

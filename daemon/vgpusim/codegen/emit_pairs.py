@@ -55,6 +55,22 @@ def plan(e: Emitter, instructions: Sequence[ir.Instruction]) -> Plan:
     return found if len(found) >= 2 * _LEAST else {}
 
 
+def couples(e: Emitter) -> dict[ir.Reg, tuple[ir.Reg, ir.Reg]]:
+    """Pairs of registers that stay rows of pairs from block to block: sums to which a block adds such rows."""
+    found: dict[ir.Reg, set[tuple[ir.Reg, ir.Reg]]] = {}
+    for index, block in enumerate(e.graph.blocks):
+        pairs = {} if index in e.analysis.divergent else plan(e, block.instructions)
+        both = [(pairs[id(ins)], ins) for ins in block.instructions if pairs.get(id(ins)) is not None]
+        results = {tuple(ins.operands[0] for ins in pair if ins is not None) for pair in both}
+        for first, second in both:
+            assert first is not None
+            one, other = first.operands[3], second.operands[3]
+            if (one, other) in results and isinstance(one, ir.Reg) and isinstance(other, ir.Reg):
+                for reg in (one, other):
+                    found.setdefault(reg, set()).add((one, other))
+    return {reg: next(iter(sums)) for reg, sums in found.items() if len(sums) == 1}
+
+
 def _is_simple(e: Emitter, ins: ir.Instruction) -> bool:
     """Whether all operands are different values of lanes, and the result's NaN is made canonical by its readers."""
     regs = [operand for operand in ins.operands if isinstance(operand, ir.Reg)]
@@ -96,6 +112,12 @@ def emit(e: Emitter, first: ir.Instruction, second: ir.Instruction) -> None:
     ftz = second.has("ftz")
     args = [emit_float.operand(e, _PAIRS, text, "f32", ftz)[1] for text in values]
     row = emit_float.result_bits(e, _PAIRS, e.fcall(_PAIRS, "fma", "float", *args), "f32", ftz)
+    if e.couples.get(d) == (d, f):
+        e.forget(d)
+        e.forget(f)
+        e.e(f"store {_PAIRS.int(32)} {row}, ptr {e.slot(d)}, align 64")
+        e.ready[(_PAIR, d, f)] = row
+        return
     for target, side in ((d, 0), (f, 1)):
         order = ", ".join(f"i32 {2 * lane + side}" for lane in range(WARP))
         text = f"shufflevector {_PAIRS.int(32)} {row}, {_PAIRS.int(32)} poison, <{WARP} x i32> <{order}>"
@@ -108,6 +130,8 @@ def _pair(e: Emitter, a: ir.Operand, b: ir.Operand) -> str:
     known = e.ready.get((_PAIR, a, b))
     if known is not None:
         return known
+    if isinstance(a, ir.Reg) and e.couples.get(a) == (a, b):
+        return e.v(f"load {_PAIRS.int(32)}, ptr {e.slot(a)}, align 64")
     (x, y) = (e.vector(e.read(operand, 32, any_nan=True)) for operand in (a, b))
     order = ", ".join(f"i32 {lane}, i32 {lane + WARP}" for lane in range(WARP))
     return e.v(f"shufflevector {LANES.int(32)} {x}, {LANES.int(32)} {y}, <{2 * WARP} x i32> <{order}>")

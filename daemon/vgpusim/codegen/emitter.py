@@ -22,6 +22,7 @@ from vgpusim.ptx.error import InternalError, PtxError, UnsupportedInstruction
 
 EmitFunction = Callable[["Emitter", ir.Instruction], None]
 EMITTERS: dict[str, EmitFunction] = {}
+_COUPLE = Form(2 * WARP)
 _LARGE_INSTRUCTIONS = 1200
 
 SpecialFunction = Callable[["Emitter", str], tuple[str, int]]
@@ -78,6 +79,7 @@ class Emitter:
             tuple[object, ...], str
         ] = {}  # matrix fragments and pairs that this block has (emit_mma.py, emit_pairs.py)
         self.pairs: dict[int, ir.Instruction | None] = {}  # of this block (emit_pairs.py)
+        self.couples: dict[ir.Reg, tuple[ir.Reg, ir.Reg]] = {}  # registers that share a slot (emit_pairs.py)
         self.known: dict[object, int] = {}  # numbers of registers that watched accesses go through (emit_watch.py)
         self.announced: dict[int, str] = {}  # by id: loads of this block that the sanitizer knows of (emit_watch.py)
 
@@ -137,10 +139,41 @@ class Emitter:
         return self.analysis.shapes[reg]
 
     def slot(self, reg: ir.Reg) -> str:
-        return f'%"r {reg.name}"'
+        couple = self.couples.get(reg)
+        return f'%"r {reg.name}"' if couple is None else f'%"r {couple[0].name} {couple[1].name}"'
+
+    def slot_type(self, reg: ir.Reg) -> str:
+        return _COUPLE.int(reg.nbits) if reg in self.couples else self.register_type(reg)
 
     def register_type(self, reg: ir.Reg) -> str:
         return (SCALAR if self.shape(reg).pattern.known else LANES).int(reg.nbits)
+
+    def _load(self, reg: ir.Reg) -> str:
+        """The content of a register."""
+        kind = self.slot_type(reg)
+        text = self.v(f"load {kind}, ptr {self.slot(reg)}, align {slot_alignment(kind.startswith('<'))}")
+        if reg not in self.couples:
+            return text
+        order = ", ".join(f"i32 {2 * lane + self.couples[reg].index(reg)}" for lane in range(WARP))
+        return self.v(f"shufflevector {kind} {text}, {kind} poison, <{WARP} x i32> <{order}>")
+
+    def _store(self, reg: ir.Reg, text: str) -> None:
+        kind, own = self.slot_type(reg), self.register_type(reg)
+        if reg in self.couples:
+            wide = ", ".join(f"i32 {lane // 2}" for lane in range(2 * WARP))
+            sides = ", ".join(f"i1 {int(lane % 2 == self.couples[reg].index(reg))}" for lane in range(2 * WARP))
+            text = self.v(f"shufflevector {own} {text}, {own} poison, <{2 * WARP} x i32> <{wide}>")
+            old = self.v(f"load {kind}, ptr {self.slot(reg)}, align 64")
+            text = self.v(f"select <{2 * WARP} x i1> <{sides}>, {kind} {text}, {kind} {old}")
+        self.e(f"store {kind} {text}, ptr {self.slot(reg)}, align {slot_alignment(kind.startswith('<'))}")
+
+    def forget(self, reg: ir.Reg) -> None:
+        """Drop what this block knows of a register, which gets another value."""
+        self.bounds.pop(reg, None)
+        self.checked.pop(reg, None)
+        self.indices.pop(reg, None)
+        for key in [key for key in self.ready if reg in key] if self.ready else ():
+            del self.ready[key]
 
     def splat(self, text: str, kind: str) -> str:
         one = self.v(f"insertelement <{WARP} x {kind}> poison, {kind} {text}, i32 0")
@@ -203,9 +236,7 @@ class Emitter:
                     return self._constant(operand, nbits)
                 pattern = self.shape(operand).pattern
                 form = SCALAR if pattern.known else LANES
-                text = self.v(
-                    f"load {form.int(operand.nbits)}, ptr {self.slot(operand)}, align {slot_alignment(form.vector)}"
-                )
+                text = self._load(operand)
                 if operand in self.deferred and not any_nan:
                     text = self.canonical_nan(form, text, "f32")
                 return Value(self.resize(form, text, operand.nbits, nbits), nbits, pattern)
@@ -285,19 +316,15 @@ class Emitter:
         if (target.nbits == 1) != (nbits == 1):
             raise self.malformed("destination has the wrong type")
         text = self.resize(form, text, nbits, target.nbits, signed)
-        self.bounds.pop(target, None)
-        self.checked.pop(target, None)
-        self.indices.pop(target, None)
-        for key in [key for key in self.ready if target in key] if self.ready else ():
-            del self.ready[key]
+        self.forget(target)
         kind = self.register_type(target)
         if self.shape(target).pattern.known:
             assert not form.vector, (self.instruction, target)
             if self.guard is not None:
                 assert self.guard.uniform
-                old = self.v(f"load {kind}, ptr {self.slot(target)}, align {slot_alignment(False)}")
+                old = self._load(target)
                 text = self.v(f"select i1 {self.guard.text}, {kind} {text}, {kind} {old}")
-            self.e(f"store {kind} {text}, ptr {self.slot(target)}, align {slot_alignment(False)}")
+            self._store(target, text)
             return
         if not form.vector:
             text = self.vector(Value(text, target.nbits, UNIFORM))
@@ -307,9 +334,9 @@ class Emitter:
         elif self.guard is not None:
             mask = self.vector(self.guard)
         if mask is not None:
-            old = self.v(f"load {kind}, ptr {self.slot(target)}, align 64")
+            old = self._load(target)
             text = self.v(f"select <{WARP} x i1> {mask}, {kind} {text}, {kind} {old}")
-        self.e(f"store {kind} {text}, ptr {self.slot(target)}, align 64")
+        self._store(target, text)
 
     # ---- floating point
 

@@ -4,7 +4,7 @@ its slot all the time, so that nothing is copied."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vgpusim.codegen import abi, liveness
@@ -25,6 +25,7 @@ class Spills:
     saved: dict[int, list[Place]]  # before it
     restored: dict[int, list[Place]]  # after it
     places: list[Place]  # all of them
+    homes: frozenset[str]  # slots of registers that are in their places all the time
     nbytes: int  # of one warp
 
 
@@ -38,26 +39,35 @@ def lay_out(e: Emitter, barriers: Sequence[int], masks: Sequence[tuple[str, str]
         every |= live
     places: dict[ir.Reg, Place] = {}
     for reg in e.live.names(every):
-        kind = e.register_type(reg)
+        if reg in places:
+            continue
+        kind, together = e.slot_type(reg), e.couples.get(reg, (reg,))
         lanes = abi.WARP if kind.startswith("<") else 1
-        nbytes = max(1, lanes * reg.nbits // 8)
+        nbytes = max(1, len(together) * lanes * reg.nbits // 8)
         offset = align_up(offset, slot_alignment(lanes > 1))
-        places[reg] = (e.slot(reg), kind, offset)
+        places |= dict.fromkeys(together, (e.slot(reg), kind, offset))
         offset += nbytes
     offset = align_up(offset, _MASK_NBYTES)
     mask_places = [(slot, kind, offset + _MASK_NBYTES * number) for number, (slot, kind) in enumerate(masks)]
+    at_home = 0 if e.is_large else every & sum(1 << e.live.index[reg] for reg in e.couples)
     saved, restored = {}, {}
     for index, live in needed.items():
         divergent = index in e.analysis.divergent
         kept = mask_places if divergent else []
+        live &= ~at_home
         changed = live if divergent else live & dirty[index]
-        saved[index] = [*(places[reg] for reg in e.live.names(changed)), *kept]
-        restored[index] = [*(places[reg] for reg in e.live.names(live)), *kept]
-    every_place = list(places.values())
+        saved[index] = [*_distinct(places[reg] for reg in e.live.names(changed)), *kept]
+        restored[index] = [*_distinct(places[reg] for reg in e.live.names(live)), *kept]
+    every_place = _distinct(places.values())
     if any(index in e.analysis.divergent for index in barriers):
         offset += _MASK_NBYTES * len(masks)
         every_place += mask_places
-    return Spills(saved, restored, every_place, align_up(offset, 64))
+    homes = frozenset(e.slot(reg) for reg in e.live.names(at_home))
+    return Spills(saved, restored, every_place, homes, align_up(offset, 64))
+
+
+def _distinct(places: Iterable[Place]) -> list[Place]:
+    return list(dict.fromkeys(places))
 
 
 def _needed(e: Emitter, index: int) -> int:

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VGX_SIM_ABI_VERSION 16 /* part of the disk cache's key */
+#define VGX_SIM_ABI_VERSION 17 /* part of the disk cache's key */
 
 struct vgx_sim_services;
 struct vgx_sim_site;
@@ -146,9 +146,11 @@ static inline uint64_t vgx_sim_place_stride(const struct vgx_sim_launch *launch)
 #define VGX_SIM_RUNNING UINT32_MAX  /* in place of the barrier that a warp waits at */
 #define VGX_SIM_ENDED (UINT32_MAX - 1)
 
-/* Run a warp of thread->cta, from `state` on; 0: from its start. Returns the state to resume from once the warp may
- * continue; 0: the warp has ended. Of VGX_SIM_ROWS: run `state` CTAs, neighbours in x from thread->cta on, unless the
- * launch stops. */
+#define VGX_SIM_RAN 0x10000u        /* in a round's result */
+
+/* VGX_SIM_IN_ORDER: run warp `warp` of thread->cta, to its end. VGX_SIM_ROWS: run `state` CTAs, neighbours in x from
+ * thread->cta on, unless the launch stops. Of other kernels: run each warp of thread->cta that does not wait, until it
+ * waits or ends; returns how many have ended, plus VGX_SIM_RAN if one ran. */
 typedef uint32_t vgx_sim_warp_fn(const struct vgx_sim_launch *, struct vgx_sim_thread *, uint32_t state, uint32_t warp);
 
 enum vgx_sim_turns {

@@ -95,21 +95,9 @@ enum { MOVED = 1, WENT_ON = 2 };
 /* Run one round; *live is the number of warps that have not ended. 0: no warp ran, and none can go on. */
 static uint32_t run_round(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                           struct vgx_sim_thread *thread, const struct tables *t, uint32_t *live) {
-  vgx_sim_warp_fn *run = code->warp;
-  uint32_t *waits = t->waits, *states = t->states;
-  uint32_t warp_count = code->warp_count, left = *live;
-  uint32_t did = 0;
-  for (uint32_t w = 0; w < warp_count; w++) {
-    if (waits[w] != VGX_SIM_RUNNING)
-      continue;
-    did |= MOVED;
-    uint32_t state = run(launch, thread, states[w], w);
-    states[w] = state;
-    if (state == 0) {
-      waits[w] = VGX_SIM_ENDED;
-      left--;
-    }
-  }
+  uint32_t ran = code->warp(launch, thread, 0, 0);
+  uint32_t left = *live - (ran & (VGX_SIM_RAN - 1));
+  uint32_t did = ran ? MOVED : 0;
   if (left < *live)
     did |= WENT_ON;
   *live = left;
@@ -134,21 +122,14 @@ static bool run_with_barriers(const struct vgx_sim_code *code, const struct vgx_
 }
 
 /* Every barrier is bar.sync 0 for all warps, so the barrier at which a round ends is complete after the round: nothing
- * is counted, and of the tables only the place to resume at is used. */
+ * is counted, and no warp waits. */
 static void run_in_lockstep(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                             struct vgx_sim_thread *thread) {
-  vgx_sim_warp_fn *run = code->warp;
-  uint32_t *states = tables_of(code, thread).states;
-  uint32_t warp_count = code->warp_count, live = warp_count;
-  memset(states, 0, warp_count * sizeof *states);
+  struct tables t = tables_of(code, thread);
+  uint32_t live = code->warp_count;
+  start(code, &t);
   while (live)
-    for (uint32_t w = 0; w < warp_count; w++) {
-      if (states[w] == VGX_SIM_ENDED)
-        continue;
-      uint32_t state = run(launch, thread, states[w], w);
-      states[w] = state ? state : VGX_SIM_ENDED;
-      live -= state == 0;
-    }
+    live -= code->warp(launch, thread, 0, 0) & (VGX_SIM_RAN - 1);
 }
 
 static void run_in_order(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
