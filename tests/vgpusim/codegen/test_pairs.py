@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
@@ -13,7 +14,8 @@ from tests.vgpusim.codegen.harness import HEADER, run
 
 BLOCK = (16, 16, 1)
 _HEAD = """.visible .entry k(.param .u64 out, .param .u64 table)
-{{ .reg .b64 %x<8>; .reg .b32 %r<12>; .reg .f32 %f<200>; .shared .align 8 .b8 a[4096]; .shared .align 8 .b8 b[4096];
+{{ .reg .b64 %x<8>; .reg .b32 %r<12>; .reg .f32 %f<200>; .reg .pred %p<3>;
+.shared .align 8 .b8 a[4096]; .shared .align 8 .b8 b[4096];
 ld.param.u64 %x0, [out]; ld.param.u64 %x1, [table]; mov.u32 %r1, %tid.x; mov.u32 %r2, %tid.y;
 mad.lo.s32 %r4, %r2, 16, %r1; mul.wide.u32 %x3, %r4, 4; add.u64 %x4, %x1, %x3; add.u64 %x5, %x0, %x3;
 ld.global.f32 %f0, [%x4]; ld.global.f32 %f1, [%x4+1024]; shl.b32 %r5, %r4, 2;
@@ -57,6 +59,20 @@ def ordered(seed: int) -> str:
             if source.random() < 0.1:
                 lines.append(f"add.f32 %f{20 + source.randrange(4)}, %f{10 + source.randrange(4)}, %f22;")
     return "\n".join(lines)
+
+
+def rounds(extra: str) -> str:
+    """Sums that live over the barriers of a loop; `extra` follows the products in each round."""
+    lines = [_START, "mov.u32 %r3, 3;", "LOOP:"]
+    for k in range(8):
+        x, y, z, w = range(20 + 4 * k, 24 + 4 * k)
+        lines.append(f"ld.shared.v2.f32 {{%f{x}, %f{y}}}, [%r10+{128 * k}];")
+        lines.append(f"ld.shared.v2.f32 {{%f{z}, %f{w}}}, [%r11+{128 * k}];")
+        for i, (one, other) in enumerate(((x, z), (x, w), (y, z), (y, w))):
+            target, before = 60 + 4 * k + i if k < 7 else 10 + i, 56 + 4 * k + i if k else 10 + i
+            lines.append(f"fma.rn.f32 %f{target}, %f{one}, %f{other}, %f{before};")
+    lines += [extra, "bar.sync 0;", "st.shared.f32 [%r7], %f10;", "bar.sync 0;"]
+    return "\n".join([*lines, "sub.s32 %r3, %r3, 1;", "setp.ne.s32 %p0, %r3, 0;", "@%p0 bra LOOP;"])
 
 
 def both(body: str, monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, np.ndarray]:
@@ -103,3 +119,26 @@ def test_rows_that_only_some_lanes_load(first: str, monkeypatch: pytest.MonkeyPa
     lines[at:at] = ["{ .reg .pred %q; setp.gt.u32 %q, %r1, 5;", line, "}"]
     pairs, single = both("\n".join(lines), monkeypatch)
     assert np.array_equal(pairs, single)
+
+
+_ONE_SUM = {
+    "none": "",
+    "one read": "mul.f32 %f15, %f12, 0f3F000000; st.shared.f32 [%r9], %f15;",
+    "one written": "add.f32 %f12, %f11, 0f3F800000;",
+    "one written by some lanes": "setp.lt.u32 %p1, %r1, %r3; @%p1 mov.f32 %f10, %f13;",
+    "one written in a branch": "setp.lt.u32 %p1, %r1, 5; @%p1 bra NEXT; add.f32 %f11, %f10, %f12; NEXT:",
+    "exchanged": "mov.f32 %f16, %f10; mov.f32 %f10, %f12; mov.f32 %f12, %f16;",
+}
+
+
+@pytest.mark.parametrize("extra", _ONE_SUM.values(), ids=list(_ONE_SUM))
+def test_sums_over_barriers(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, single = both(rounds(extra), monkeypatch)
+    assert np.count_nonzero(single) > 900
+    assert np.array_equal(pairs, single)
+
+
+def test_a_pair_of_sums_has_one_place() -> None:
+    text = lower(PtxModule.parse(HEADER + _HEAD.format(body=rounds(""))), "k", BLOCK)[0]
+    assert re.search(r'%"r %f10 %f12" = getelementptr i8, ptr %frame', text)
+    assert '%"r %f12" =' not in text
