@@ -146,7 +146,7 @@ static inline uint64_t vgx_sim_place_stride(const struct vgx_sim_launch *launch)
 #define VGX_SIM_RUNNING UINT32_MAX  /* in place of the barrier that a warp waits at */
 #define VGX_SIM_ENDED (UINT32_MAX - 1)
 
-#define VGX_SIM_RAN 0x10000u        /* in a round's result */
+#define VGX_SIM_RAN 0x10000u /* in a round's result */
 
 /* VGX_SIM_IN_ORDER: run warp `warp` of thread->cta, to its end. VGX_SIM_ROWS: run `state` CTAs, neighbours in x from
  * thread->cta on, unless the launch stops. Of other kernels: run each warp of thread->cta that does not wait, until it

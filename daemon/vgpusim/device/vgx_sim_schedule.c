@@ -1,11 +1,11 @@
 /* The order in which a compiled kernel's warps run: takes CTAs, runs their warps, and opens barriers.
  *
- * The compiler emits a function that runs a warp, and struct vgx_sim_code (vgx_sim_abi.h). A warp returns where it
- * waits, and is called again to resume there. One round of a CTA runs each warp that does not wait; then the barriers
- * that are complete open. CTAs that may wait for each other, those of a cluster or of a cooperative launch's grid, take
- * turns of a round each on one thread, each in frames of its own. In other launches a thread runs one CTA at a time
- * unless that CTA waits; if all its CTAs wait, it starts one more, up to what the device would run at once. So every
- * CTA that another one waits for begins, on this thread or on another.
+ * The compiler emits a function that runs warps, and struct vgx_sim_code (vgx_sim_abi.h). A call of it is a round of a
+ * CTA: each warp that does not wait runs until it waits or ends. Then the barriers that are complete open, and the next
+ * round resumes the warps that waited at them. CTAs that may wait for each other, those of a cluster or of a
+ * cooperative launch's grid, take turns of a round each on one thread, each in frames of its own. In other launches a
+ * thread runs one CTA at a time unless that CTA waits; if all its CTAs wait, it starts one more, up to what the device
+ * would run at once. So every CTA that another one waits for begins, on this thread or on another.
  *
  * Frames of a CTA: the tables, then what the warps have saved (codegen/emit_layout.py). They are out of reach of
  * kernels, which must not decide where a warp resumes; local memory, which kernels address, is elsewhere. */
