@@ -22,7 +22,9 @@ import argparse
 import hashlib
 import os
 import platform
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,7 +32,7 @@ import time
 import tomllib
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -67,6 +69,8 @@ FILLING = (
     "tests/gpu/test_residue.py",
     "tests/gpu/test_faults.py",
 )
+LIMIT = "LIMIT-"  # an argument: with the seconds before the step's end after which it begins nothing more
+END_S = 5  # for a program to end by itself when it is interrupted
 TESTS = ("pytest", "pytest-asyncio", "pytest-timeout", "setuptools")  # cffi compiles with setuptools
 
 
@@ -74,18 +78,23 @@ def steps(libcuda: str, out: Path, rounds: int, samples: str, renewed: bool) -> 
     """Each step's name and Python arguments. Checks come first: times count only if the results are right."""
     bench = ("-c", VGPU, "bench", "--rounds", str(rounds), "--libcuda", libcuda)
     conformance = ("-m", "tests.conformance", "--libcuda", libcuda, "--native", "--remoted")
-    both = (*conformance, "--no-recorded", "--channel", "shm", "unix", "--jobs", "6")
-    pytest = ("-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore", "-m", "gpu", "--timeout", "300")
+    both = (*conformance, "--no-recorded", "--channel", "shm", "unix", "--jobs", "6", "--limit-s", f"{LIMIT}75")
+    pytest = ("-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore", "-m", "gpu", "--timeout", "300", "-rfEx")
     ignored = [f"--ignore={name}" for name in ("tests/gpu/test_several.py", *FILLING)]
     windows = ("--seconds", "2.5") if renewed else ()
+    in_parts = ("--parts", "3", "--limit-s", f"{LIMIT}20") if renewed else ()
     return {
         "tests": (*pytest, "tests/gpu", *ignored),
         "memory": (*pytest, *FILLING),
         "several": (*pytest, "-s", "tests/gpu/test_several.py"),
         "conformance": both if renewed else conformance,
         "socket": (*conformance, "--no-recorded", "--channel", "unix"),
-        **({"samples": ("tests/gpu/samples.py", samples, "--libcuda", libcuda)} if samples else {}),
-        "op_db": ("-m", "tests.conformance.op_db", "--libcuda", libcuda, *(["--parts", "3"] if renewed else [])),
+        **(
+            {"samples": ("tests/gpu/samples.py", samples, "--libcuda", libcuda, "--total-s", f"{LIMIT}50")}
+            if samples
+            else {}
+        ),
+        "op_db": ("-m", "tests.conformance.op_db", "--libcuda", libcuda, *in_parts),
         "smi": ("tests/gpu/smi.py", "--libcuda", libcuda, "--out", str(out / "smi")),
         "network": (
             "tests/gpu/network.py",
@@ -151,19 +160,31 @@ def describe(python: str, commit: str) -> str:
 def run(tree: Path, env: dict[str, str], arguments: Sequence[str], log: Path, limit_s: int) -> bool:
     """Run Python with `arguments`; returns whether it succeeded. The output goes to `log`."""
     with log.open("w") as output:
+        program = subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=tree,
+            env=env,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
-            done = subprocess.run(
-                [sys.executable, *arguments],
-                cwd=tree,
-                env=env,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                timeout=limit_s,
-            )
+            return program.wait(limit_s) == 0
         except subprocess.TimeoutExpired:
-            output.write(f"\nended after {limit_s} s\n")
-            return False
-    return done.returncode == 0
+            pass
+        end(program)
+        output.write(f"\nended after {limit_s} s\n")
+    return False
+
+
+def end(program: subprocess.Popen[bytes]) -> None:
+    """End a program and all that it has started, so that nothing of it runs beside the next step."""
+    with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+        os.killpg(program.pid, signal.SIGINT)
+        program.wait(END_S)
+    with suppress(ProcessLookupError):
+        os.killpg(program.pid, signal.SIGKILL)
+    program.wait()
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -211,6 +232,7 @@ def built(folder: Path, wheels: Path | None, out: Path) -> dict[str, str]:
 def run_step(folder: Path, env: dict[str, str], step: str, arguments: Sequence[str], out: Path, limit_s: int) -> bool:
     """Run one step, with output to a file and its last line to the screen. Returns whether it succeeded."""
     begin = time.monotonic()
+    arguments = [re.sub(rf"^{LIMIT}(\d+)$", lambda m: str(max(1, limit_s - int(m[1]))), each) for each in arguments]
     well = run(folder / "tree", env, arguments, out / f"{step}.txt", limit_s)
     last = ((out / f"{step}.txt").read_text().strip().splitlines() or [""])[-1]
     print(f"{step}: {'well' if well else 'failed'} in {time.monotonic() - begin:.0f} s: {last}", flush=True)

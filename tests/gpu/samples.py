@@ -1,8 +1,8 @@
 """NVIDIA's cuda-samples on a card, natively and through vgpud: `python tests/gpu/samples.py CHECKOUT [NAME...]`.
 
 The machine's own nvcc compiles them; samples that draw, or need another system, are left out. Prints a row for each
-sample that ends differently on the two sides, then counts. The exit code is 1 if a sample ends with 0 natively but not
-remoted. Nothing of the checkout is kept in this repository.
+sample that ends differently on the two sides, which runs once more then, without others beside it, and counts. The exit
+code is 1 if a sample ends with 0 natively but not remoted. Nothing of the checkout is kept in this repository.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -85,8 +86,11 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="some of them")
     parser.add_argument("--libcuda", default="libcuda.so.1")
     parser.add_argument("--limit-s", type=float, default=40, help="seconds that a program may take (40)")
+    parser.add_argument("--total-s", type=float, default=1e9, help="begin no further sample after so many seconds")
     parser.add_argument("--all", action="store_true", help="print every sample's row, and no counts")
+    end = time.monotonic()
     options = parser.parse_args()
+    end += options.total_s
     checkout = options.checkout.resolve()
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     found = {name: folder for name, folder in samples(checkout).items() if name in (options.names or (name,))}
@@ -97,26 +101,42 @@ def main() -> int:
             Host("shm", out / "host", "cuda", "h100", options.libcuda) as host,
         ):
             sides = [native(options.libcuda), host.side]
+            late: list[str] = []
 
             def judge(sample: str) -> Outcome | None:
+                if time.monotonic() > end:
+                    late.append(sample)
+                    return None
                 program = build(nvcc, checkout, found[sample], out)
                 if program is None:
                     if options.all:
                         print(f"| {sample} | does not build | does not build |", flush=True)
                     return None
+                if time.monotonic() > end:
+                    late.append(sample)
+                    return None
+                return compared(sample, program, " ")
+
+            def compared(sample: str, program: Path, when: str) -> Outcome:
                 here, there = (run(program, found[sample], side, options.limit_s) for side in sides)
                 if options.all or here[0] != there[0]:
-                    print(f"| {sample} | {' '.join(here).strip()} | {' '.join(there).strip()} |", flush=True)
+                    print(f"| {sample}{when}| {' '.join(here).strip()} | {' '.join(there).strip()} |", flush=True)
                 return here[0], there[0]
 
             outcomes = dict(zip(found, pool.map(judge, found), strict=True))
+            # Beside others a sample may find no memory, or not end in its time.
+            for sample in [sample for sample, outcome in outcomes.items() if outcome and outcome[0] != outcome[1]]:
+                if time.monotonic() < end:
+                    outcomes[sample] = compared(sample, out / found[sample].name, " alone ")
     ended = [outcome for outcome in outcomes.values() if outcome]
     if options.all:
         return 0
     worse = sum(here == "0" != there for here, there in ended)
     print(f"{len(found)} samples, {len(ended)} compile; end with 0 natively {sum(here == '0' for here, _ in ended)}, "
           f"remoted {sum(there == '0' for _, there in ended)}; {worse} natively alone")  # fmt: skip
-    print("do not compile: " + " ".join(sample for sample, outcome in outcomes.items() if not outcome))
+    unbuilt = [sample for sample, outcome in outcomes.items() if not outcome and sample not in late]
+    print("do not compile: " + " ".join(unbuilt))
+    print(*([f"not reached: {' '.join(late)}"] if late else []), end="\n" if late else "")
     return 1 if worse else 0
 
 

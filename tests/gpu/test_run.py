@@ -1,0 +1,52 @@
+"""What tests/gpu/run.py runs beside what, and for how long."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.running import process_exists, wait_until
+from tests.gpu import run
+
+CHOSEN = run.steps("libcuda.so.1", Path("/out"), 3, "/samples", renewed=True)
+
+
+@pytest.mark.parametrize("part", run.PARTS)
+def test_nothing_runs_beside_tests_that_fill_a_cards_memory(part: str) -> None:
+    for names, _ in run.PARTS[part]:
+        assert set(names) <= set(CHOSEN)
+        filling = [name for name in names if set(run.FILLING) & set(CHOSEN[name])]
+        assert not filling or len(names) == 1
+    assert {f"--ignore={name}" for name in run.FILLING} <= set(CHOSEN["tests"])
+    assert all((run.ROOT / name).exists() for name in run.FILLING)
+
+
+def test_measurements_run_alone() -> None:
+    assert all(len(names) == 1 for names, _ in run.PARTS["measurements"])
+
+
+def test_a_step_is_told_when_to_begin_nothing_more(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    command = ["-c", "import sys; print(sys.argv[1:])", "--limit-s", f"{run.LIMIT}20", "LIMIT-"]
+    assert run.run_step(tmp_path, dict(os.environ), "x", command, tmp_path, 60)
+    assert (tmp_path / "x.txt").read_text() == "['--limit-s', '40', 'LIMIT-']\n"
+
+
+def test_a_program_ends_with_all_that_it_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "END_S", 0.2)
+    code = (
+        "import signal, subprocess; signal.signal(signal.SIGINT, signal.SIG_IGN); p = subprocess.Popen(['cat']); "
+        "print(p.pid, flush=True); p.wait()"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as program:
+        assert program.stdout is not None
+        child = int(program.stdout.readline())
+        run.end(program)
+        assert program.returncode == -signal.SIGKILL
+    wait_until(lambda: not process_exists(child))
