@@ -10,7 +10,6 @@ fuzz-floor`); `--faults N` makes one call at a time fail, in N different streams
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import secrets
@@ -26,6 +25,7 @@ from pathlib import Path
 from vgpud._gen.api import RECORDS, Record
 
 from tests.fuzz import evidence
+from tests.fuzz.lines import Lines, executed_lines, percent, read_floor
 from tests.fuzz.stream import BY_NAME, FORMATS, HEADER, WANT_REPLY
 from tests.races.build import LAYOUT, SESSIONS
 
@@ -35,7 +35,6 @@ sys.path.append(str(ROOT / "shim"))
 from native import GEN, Toolchain, is_older  # noqa: E402
 
 HERE = Path(__file__).parent
-FLOOR = HERE / "floor.tsv"
 IMAGE = b"vgt"  # image of vgt_kernels.c; its kernels write to any address given as parameter, but KERNEL has none
 KERNEL = b"count_up"
 OTHER_KERNEL = b"ignore"  # has two parameters, and uses none
@@ -353,7 +352,7 @@ def write_driver(path: Path) -> None:
 
 # Whether a session's threads ended in time, the program learns from this call (vgt_fuzz_session.c).
 ENDED = "-Wl,--wrap=vgx_handles_free"
-SHORT_OF_MEMORY = [f"-Wl,--wrap={name}" for name in ("vgx_charge_add", "vgx_charge_map", "writev")]  # vgt_fuzz_driver.c
+SHORT_OF_MEMORY = [f"-Wl,--wrap={name}" for name in ("vgx_charge_add", "vgx_charge_map", "writev")]  # vgt_fuzz_short.c
 NVML = "-Wl,--export-dynamic-symbol=nvml*"  # vgt_fuzz_nvml.c, which is loaded as a library
 
 
@@ -481,29 +480,8 @@ def run(
     return done.returncode, {key: int(value) for key, value in zip(words[::2], words[1::2], strict=False)}
 
 
-def executed_lines(folder: Path) -> dict[str, tuple[int, int]]:
-    """For each file of the executor: executed lines and executable lines. Raises subprocess.CalledProcessError."""
-    notes = sorted(folder.glob("executor-*.gcda"))
-    done = subprocess.run(
-        ["gcov", "--json-format", "--stdout", *map(str, notes)], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    lines: dict[str, dict[int, bool]] = {}
-    for document in done.stdout.splitlines():
-        for file in json.loads(document)["files"]:
-            if file["file"].endswith(".c") and "executor/" in file["file"]:
-                seen = lines.setdefault(Path(file["file"]).name, {})
-                for line in file["lines"]:
-                    seen[line["line_number"]] = seen.get(line["line_number"], False) or line["count"] > 0
-    return {name: (sum(seen.values()), len(seen)) for name, seen in lines.items()}
-
-
-def read_floor() -> dict[str, int]:
-    rows = (line.split("\t") for line in FLOOR.read_text().splitlines() if line and not line.startswith("#"))
-    return {name: int(percent) for name, percent, *_why in rows}
-
-
-def measure(seconds: float, seed: int, streams: int = 2, most: int = 15, searches: int = 1) -> Iterator[dict[str, int]]:
-    """Percent of each file's lines that have been executed by `streams` streams in which at most about `most` calls of
+def measure_lines(seconds: float, seed: int, streams: int = 2, most: int = 15, searches: int = 1) -> Iterator[Lines]:
+    """The lines of each file that have been executed by `streams` streams in which at most about `most` calls of
     each function of WRAPPED fail, and by 1, 2, … `searches` searches. Raises RuntimeError when a session's process
     fails."""
     traced = ("--coverage", "-fprofile-update=atomic", "-O0", "-fsanitize-coverage=trace-pc")
@@ -515,7 +493,12 @@ def measure(seconds: float, seed: int, streams: int = 2, most: int = 15, searche
         status, _ = run(program, seconds, seed + number)
         if status != 0:
             raise RuntimeError(f"the search ended with status {status}: seed {seed + number}")
-        yield {name: 100 * hit // all_ for name, (hit, all_) in sorted(executed_lines(program.parent).items())}
+        yield executed_lines(program.parent)
+
+
+def measure(seconds: float, seed: int, searches: int = 1) -> Iterator[dict[str, int]]:
+    """measure_lines in percent."""
+    yield from map(percent, measure_lines(seconds, seed, searches=searches))
 
 
 def main() -> int:

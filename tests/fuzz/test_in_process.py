@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import evidence
-from tests.fuzz.in_process import FAULTS, build, faults, measure, read_floor, run
+from tests.fuzz.in_process import FAULTS, build, faults, measure, run
+from tests.fuzz.lines import read_floor
 
 BATCHES = -20  # negative: 20 batches of 100 sessions, not seconds
 

@@ -12,6 +12,7 @@
 #include "vgt_fuzz_evidence.h"
 #include "vgt_fuzz_faults.h"
 #include "vgt_fuzz_stall.h"
+#include "vgt_fuzz_walks.h"
 #include "vgw_clock.h"
 
 #include <fcntl.h>
@@ -23,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EDGES = 1 << 16, KEPT_MAX = 1024, DESCRIPTORS_MAX = 1024 };
+enum { EDGES = 1 << 16, KEPT_MAX = 1024, WALKING = 24, DESCRIPTORS_MAX = 1024 };
 
 static struct shared {
   uint8_t hit[EDGES];  /* edges executed by the current session */
@@ -60,6 +61,19 @@ static void keep(struct vgt_random *random) {
 }
 
 /* False: it is the last one of this process. */
+static bool serve(struct vgt_random *random) {
+  vgt_batch_add(&shared->batch, &shared->current);
+  vgt_evidence_test(&shared->batch);
+  memset(shared->hit, 0, EDGES);
+  shared->records += vgt_session_run(&shared->current);
+  shared->sessions++;
+  uint32_t found = new_edges();
+  shared->edges += found;
+  if (found && !shared->current.walk)
+    keep(random);
+  return !vgt_session_is_last();
+}
+
 static bool one(struct vgt_random *random, uint32_t steps) {
   struct vgt_input *input = &shared->current;
   if (shared->kept && vgt_below(random, 4)) {
@@ -69,21 +83,23 @@ static bool one(struct vgt_random *random, uint32_t steps) {
     static const uint32_t wild[] = {0, 0, 0, 0, 1, 1, 2, VGT_WILD};
     vgt_make(random, input, steps, wild[vgt_below(random, sizeof wild / sizeof *wild)]);
   }
-  vgt_batch_add(&shared->batch, input);
-  vgt_evidence_test(&shared->batch);
-  memset(shared->hit, 0, EDGES);
-  shared->records += vgt_session_run(input);
-  shared->sessions++;
-  uint32_t found = new_edges();
-  shared->edges += found;
-  if (found)
-    keep(random);
-  return !vgt_session_is_last();
+  return serve(random);
+}
+
+/* The walks of a process; each batch begins with another one, as one may be the process's last session. */
+static bool walk(struct vgt_random *random, uint64_t seed) {
+  bool goes_on = true;
+  for (uint32_t i = 0; i < vgt_walk_count() && goes_on; i++) {
+    uint32_t number = 1 + (uint32_t)((seed / VGT_PROCESSES + i) % vgt_walk_count());
+    shared->current = (struct vgt_input){.walk = number};
+    goes_on = !vgt_walk_fits(number, seed % VGT_PROCESSES) || serve(random);
+  }
+  return goes_on;
 }
 
 static double now_s(void) { return (double)vgw_now_ns() / 1e9; }
 
-static int batch(uint64_t seed, uint32_t steps, double until, const char *evidence) {
+static int batch(uint64_t seed, uint32_t steps, double until, bool walks, const char *evidence) {
   shared->batch.seed = seed;
   shared->batch.count = 0;
   pid_t child = fork();
@@ -91,7 +107,8 @@ static int batch(uint64_t seed, uint32_t steps, double until, const char *eviden
     struct vgt_random random = {seed * 0x9e3779b97f4a7c15ull | 1};
     vgt_evidence_init(evidence, &shared->batch);
     vgt_session_init(seed % VGT_PROCESSES);
-    for (int i = 0; i < VGT_BATCH && (!until || now_s() < until) && one(&random, steps);)
+    bool goes_on = !walks || walk(&random, seed);
+    for (int i = 0; goes_on && i < VGT_BATCH && (!until || now_s() < until) && one(&random, steps);)
       i++;
     exit(0); /* not _exit: executed lines (--coverage) are written by exit */
   }
@@ -195,9 +212,9 @@ int main(int argc, char **argv) {
   uint64_t seed = strtoull(argv[2], NULL, 0);
   uint32_t steps = (uint32_t)atoi(argv[3]);
   uint64_t records = limited ? strtoull(argv[5] + sizeof limit - 1, NULL, 0) : UINT64_MAX;
-  int status = 0;
+  int status = 0, count = 0;
   while (!status && shared->records < records && (until ? now_s() < until : batches-- > 0))
-    status = batch(seed++, steps, until, evidence), save_counts();
+    status = batch(seed++, steps, until, count++ < WALKING, evidence), save_counts();
   if (status) {
     if (!vgt_batch_save(&shared->batch, argv[4]))
       perror(argv[4]);

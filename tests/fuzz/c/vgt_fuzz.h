@@ -17,6 +17,7 @@ struct vgt_step {
 
 struct vgt_input {
   uint32_t nbytes, steps;
+  uint32_t walk; /* 0: none, and otherwise no records (vgt_fuzz_walks.h) */
   _Alignas(8) uint8_t data[VGT_INPUT_NBYTES];
 };
 
@@ -61,6 +62,9 @@ enum vgt_content {
   VGT_PART_PAGES /* of the opening's reserved memory, mostly */
 };
 enum { VGT_SHORT = 255 };
+enum { VGT_LAST_OBJECT = 6 }; /* of each kind that the opening makes; its function has two parameters */
+enum { VGT_WALKS_MAX = 128 };
+enum { VGT_RECORDED_NBYTES = 1 << 20 };
 enum { VGT_PAGE = 4096, VGT_RESERVED_PAGE = 12, VGT_RESERVED_PAGES = 4 };
 struct vgt_part {
   uint32_t nbytes, most; /* bytes of an element; maximum number of elements */

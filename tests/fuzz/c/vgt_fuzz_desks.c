@@ -1,5 +1,5 @@
 /* vgpud's services for a worker: they give whoever asks the image that was stored last, every second time, and the
- * object of the kind that was shared last. */
+ * object of the kind that was shared last. Of images, two answers come too late. */
 #define _GNU_SOURCE
 #include "vgt_fuzz_desks.h"
 
@@ -10,14 +10,16 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "vgt_fuzz_tenants.h"
 #include "vgx_image_cache.h"
 #include "vgx_ipc.h"
 
-/* A question that gets its answer too late, and one that gets half of one, after which a worker asks no more. */
-enum { LATE = 10, LATE_US = 2200000, HALF = 1500, HALF_NBYTES = 4 };
+/* Questions that get their answer too late, and those that get half of one, after which a worker asks no more. */
+enum { LATE = 6, LATE_AGAIN = 12, HALF_IMAGE = 18, HALF = 1500, HALF_NBYTES = 4 };
+enum { PATIENCE_US = 100000 }; /* a worker's own is two seconds, in which a search does much */
 enum { PUBLISH = 1, FIND = 2, KINDS = 8 };
 
 /* The packets of vgx_ipc.c. */
@@ -84,18 +86,25 @@ static bool send_answer(int fd, const void *answer, size_t nbytes, int passed) {
   return syscall(SYS_sendmsg, fd, &message, MSG_NOSIGNAL) == (ssize_t)nbytes;
 }
 
+static int images = -1; /* a worker's end */
+static bool half_image;
+static _Atomic uint32_t images_asked;
+
+bool vgt_desks_late(void) { return images_asked == LATE_AGAIN; }
+
 static void *answer_images(void *argument) {
   int fd = (int)(intptr_t)argument, passed, stored = -1;
-  uint64_t question[6], asked = 0;
+  uint64_t question[6];
   while (receive(fd, question, sizeof question, &passed) > 0)
     if (passed >= 0) {
       let_go(stored);
       stored = passed;
     } else {
-      uint64_t found = stored >= 0 && asked++ % 2;
-      if (asked == LATE)
-        usleep(LATE_US);
-      if (!send_answer(fd, &found, sizeof found, found ? stored : -1))
+      uint32_t asked = ++images_asked;
+      uint64_t found = stored >= 0 && asked % 2 == 0;
+      if (asked == LATE || asked == LATE_AGAIN)
+        usleep(VGT_LATE_US);
+      if (!send_answer(fd, &found, asked == HALF_IMAGE && half_image ? HALF_NBYTES : sizeof found, found ? stored : -1))
         break;
     }
   return NULL;
@@ -149,7 +158,16 @@ static int open_desk(void *(*answer)(void *)) {
   return ends[1];
 }
 
-void vgt_desks_open(void) {
-  vgx_image_cache_set(open_desk(answer_images));
+void vgt_desks_cache(bool is_there) {
+  const struct timeval patience = {0, PATIENCE_US};
+  vgx_image_cache_set(is_there ? images : -1);
+  if (is_there)
+    setsockopt(images, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+}
+
+void vgt_desks_open(bool half) {
+  half_image = half;
+  images = open_desk(answer_images);
+  vgt_desks_cache(true);
   vgx_ipc_set(open_desk(answer_ipc));
 }

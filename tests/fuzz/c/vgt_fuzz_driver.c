@@ -2,14 +2,11 @@
  * front of each of its own. tests/fuzz/in_process.py generates the list of them, vgt_driver.h. */
 #include "vgt_fuzz_driver.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
 
 #include "vgt_fuzz_faults.h"
-#include "vgx_charge.h"
 #include "vgx_image.h"
 
 static struct vgx_backend real, failing;
@@ -61,15 +58,26 @@ static CUresult managed_variable(CUlibrary library, const char *name, uint64_t a
   return CUDA_SUCCESS;
 }
 
-/* As NVIDIA's driver, which returns a place for each parameter; the simulator returns one block. */
+/* As NVIDIA's driver, which returns a place for each parameter, where the simulator returns one block; as a driver that
+ * names a kernel's function, and as one that the executor does not know. */
 static CUresult kernel_node(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2 *params) {
-  enum { PARAMETERS_MAX = 16 };
+  enum { PARAMETERS_MAX = 16, OF_FUNCTION = 1, UNKNOWN = 2 };
+  static void *strange[] = {(void *)3, NULL, NULL};
   static _Thread_local uint64_t block[PARAMETERS_MAX];
   static _Thread_local void *places[PARAMETERS_MAX];
   static _Atomic uint32_t turn;
   CUresult result = simulated->cuGraphKernelNodeGetParams_v2(node, params);
-  if (result != CUDA_SUCCESS || turn++ % 2 || !params->extra || params->extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER)
+  uint32_t form = turn++ % VGT_KERNEL_NODE_FORMS;
+  if (result == CUDA_SUCCESS && form == OF_FUNCTION && params->kern && !params->func &&
+      simulated->cuKernelGetFunction(&params->func, params->kern) == CUDA_SUCCESS)
+    params->kern = NULL;
+  if (result != CUDA_SUCCESS || form <= OF_FUNCTION || !params->extra ||
+      params->extra[0] != CU_LAUNCH_PARAM_BUFFER_POINTER)
     return result;
+  if (form == UNKNOWN) {
+    params->extra = strange;
+    return result;
+  }
   size_t nbytes = *(const size_t *)params->extra[3];
   memcpy(block, params->extra[1], nbytes < sizeof block ? nbytes : sizeof block);
   for (int i = 0; i < PARAMETERS_MAX; i++)
@@ -78,6 +86,19 @@ static CUresult kernel_node(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2 *params
   params->extra = NULL;
   return CUDA_SUCCESS;
 }
+
+/* Now and then a kernel has printed something, and an attribute is one that the device does not know. */
+static bool output_pending(void) {
+  static _Atomic uint32_t turn;
+  return ++turn % 4 == 0;
+}
+
+static CUresult function_attribute(int *value, int attribute, CUfunction function) {
+  static _Atomic uint32_t turn;
+  return ++turn % 32 ? simulated->cuFuncGetAttribute(value, attribute, function) : CUDA_ERROR_INVALID_VALUE;
+}
+
+static void measured(void) {}
 
 /* What a stream's host function is given belongs to the driver until it calls the function, which it never does once a
  * kernel has faulted; the worker's process ends then. So it is kept in sight of LeakSanitizer: the simulator forgets it
@@ -134,6 +155,7 @@ const struct vgx_backend *vgt_driver_of_few(void) {
   few.cuTensorMapEncodeTiled = NULL;
   few.cuLibraryGetKernelCount = NULL;
   few.cuModuleGetFunctionCount = NULL;
+  few.has_words = false;
   return &few;
 }
 
@@ -158,6 +180,9 @@ const struct vgx_backend *vgt_driver(const struct vgx_backend *simulator) {
   real.cuFuncGetParamInfo = param_info;
   real.managed_variable = managed_variable;
   real.cuLaunchHostFunc = launch_host;
+  real.output_pending = output_pending;
+  real.cuFuncGetAttribute = function_attribute;
+  real.measured = measured;
   failing = real;
 #ifdef VGT_FAULTS
 #define VGT_DRIVER(name, parameters, arguments)                                                                        \
@@ -167,39 +192,4 @@ const struct vgx_backend *vgt_driver(const struct vgx_backend *simulator) {
 #undef VGT_DRIVER
 #endif
   return &failing;
-}
-
-/* The linker puts these in front of the executor's own functions and the C library's (tests/fuzz/in_process.py,
- * SHORT_OF_MEMORY): some entries of the account of device memory, which need memory of the host, cannot be made, and a
- * recording's file takes a part of what is written, or nothing. */
-enum { CHARGES = 61, WRITES = 50, FULL_AFTER = 20000 };
-
-bool __real_vgx_charge_add(enum vgx_charge_kind kind, uint64_t key, CUdevice device, uint64_t nbytes,
-                           CUcontext context);
-bool __wrap_vgx_charge_add(enum vgx_charge_kind kind, uint64_t key, CUdevice device, uint64_t nbytes,
-                           CUcontext context);
-bool __wrap_vgx_charge_add(enum vgx_charge_kind kind, uint64_t key, CUdevice device, uint64_t nbytes,
-                           CUcontext context) {
-  static _Atomic uint32_t turns[VGX_CHARGE_CONTEXT + 1];
-  return ++turns[kind] % CHARGES && __real_vgx_charge_add(kind, key, device, nbytes, context);
-}
-
-bool __real_vgx_charge_map(uint64_t address, uint64_t span, uint64_t handle);
-bool __wrap_vgx_charge_map(uint64_t address, uint64_t span, uint64_t handle);
-bool __wrap_vgx_charge_map(uint64_t address, uint64_t span, uint64_t handle) {
-  static _Atomic uint32_t turn;
-  return ++turn % CHARGES && __real_vgx_charge_map(address, span, handle);
-}
-
-ssize_t __real_writev(int fd, const struct iovec *pieces, int count);
-ssize_t __wrap_writev(int fd, const struct iovec *pieces, int count);
-ssize_t __wrap_writev(int fd, const struct iovec *pieces, int count) {
-  static _Atomic uint32_t turns;
-  uint32_t turn = ++turns;
-  struct iovec half = {pieces[0].iov_base, pieces[0].iov_len / 2};
-  if (turn % WRITES == 1 || turn == FULL_AFTER) {
-    errno = turn == FULL_AFTER ? ENOSPC : EINTR;
-    return -1;
-  }
-  return turn % WRITES == 2 && half.iov_len ? __real_writev(fd, &half, 1) : __real_writev(fd, pieces, count);
 }

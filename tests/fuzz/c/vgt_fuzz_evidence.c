@@ -111,8 +111,8 @@ static void tell_registers(const ucontext_t *context) {
   tell("error %#llx trap %lld\n", (unsigned long long)context->uc_mcontext.gregs[REG_ERR],
        (long long)context->uc_mcontext.gregs[REG_TRAPNO]);
   uint64_t words[WORDS];
-  struct iovec to = {words, sizeof words}, from = {(void *)(uintptr_t)context->uc_mcontext.gregs[REG_RSP],
-                                                   sizeof words};
+  struct iovec to = {words, sizeof words},
+               from = {(void *)(uintptr_t)context->uc_mcontext.gregs[REG_RSP], sizeof words};
   ssize_t got = process_vm_readv(getpid(), &to, 1, &from, 1, 0); /* the stack may be what is missing */
   tell("stack's words: %zd bytes\n", got);
   for (int i = 0; i < (int)(got / 8); i++)
@@ -197,9 +197,9 @@ bool vgt_batch_load(struct vgt_batch *batch, const char *path) {
   if (!file)
     return false;
   batch->count = 0;
-  for (struct vgt_input *to = batch->inputs; batch->count < VGT_BATCH; to++, batch->count++)
-    if (fread(to, sizeof *to - VGT_INPUT_NBYTES, 1, file) != 1 || !to->nbytes || to->nbytes > VGT_INPUT_NBYTES ||
-        fread(to->data, to->nbytes, 1, file) != 1)
+  for (struct vgt_input *to = batch->inputs; batch->count < VGT_SESSIONS; to++, batch->count++)
+    if (fread(to, sizeof *to - VGT_INPUT_NBYTES, 1, file) != 1 || to->nbytes > VGT_INPUT_NBYTES ||
+        !(to->nbytes ? fread(to->data, to->nbytes, 1, file) == 1 : to->walk != 0))
       break;
   fclose(file);
   errno = EINVAL;

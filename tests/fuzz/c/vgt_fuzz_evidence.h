@@ -5,12 +5,12 @@
 
 #include "vgt_fuzz.h"
 
-enum { VGT_BATCH = 100 }; /* sessions of one process */
+enum { VGT_BATCH = 100, VGT_SESSIONS = VGT_BATCH + VGT_WALKS_MAX }; /* of one process: without, and with walks */
 
 struct vgt_batch {
   uint64_t seed;
   uint32_t count;
-  struct vgt_input inputs[VGT_BATCH]; /* the first `count` have begun; in memory that the process's parent shares */
+  struct vgt_input inputs[VGT_SESSIONS]; /* the first `count` have begun; in memory that the process's parent shares */
 };
 
 /* In the child, before its first session: a signal that ends it first writes to the file at `path` what each thread is

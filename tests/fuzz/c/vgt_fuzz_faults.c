@@ -17,6 +17,7 @@
 #ifndef VGT_FAULTS
 void vgt_faults_init(void) {}
 void vgt_faults_arm(bool now) { (void)now; }
+void vgt_faults_every(uint32_t period) { (void)period; }
 uint64_t vgt_faults_count(int function, const char **name) {
   (void)function, (void)name;
   return UINT64_MAX;
@@ -29,6 +30,7 @@ static const char *const names[FUNCTIONS] = {"malloc",         "calloc",  "reall
 static uint64_t counts[FUNCTIONS]; /* atomic */
 static uint64_t failing[FUNCTIONS];
 static bool armed; /* atomic */
+static _Atomic uint32_t every;
 
 void vgt_faults_init(void) {
   const char *wanted = getenv("VGPU_FAULTS");
@@ -41,9 +43,14 @@ void vgt_faults_init(void) {
 
 void vgt_faults_arm(bool now) { __atomic_store_n(&armed, now, __ATOMIC_RELEASE); }
 
+void vgt_faults_every(uint32_t period) { every = period; }
+
 static bool fails(int function) {
-  return __atomic_load_n(&armed, __ATOMIC_ACQUIRE) &&
-         __atomic_add_fetch(&counts[function], 1, __ATOMIC_RELAXED) == failing[function];
+  if (!__atomic_load_n(&armed, __ATOMIC_ACQUIRE))
+    return false;
+  uint64_t count = __atomic_add_fetch(&counts[function], 1, __ATOMIC_RELAXED);
+  uint32_t period = every;
+  return period ? function != MALLOC && count % period == 0 : count == failing[function];
 }
 
 bool vgt_faults_driver_fails(void) { return fails(DRIVER); }

@@ -19,6 +19,8 @@ static const uint64_t hostile[] = {0,          1,         7,          8,        
 
 uint64_t vgt_addresses[4], vgt_conditions[2];
 
+_Static_assert((int)VGT_POOL == (int)VGT_LAST_OBJECT, "the opening's objects");
+
 uint64_t vgt_next(struct vgt_random *random) {
   random->state ^= random->state >> 12;
   random->state ^= random->state << 25;
@@ -291,7 +293,7 @@ static void append_fresh(struct vgt_random *random, struct vgt_input *input, uin
 
 void vgt_make(struct vgt_random *random, struct vgt_input *input, uint32_t steps, uint32_t wild) {
   struct made made = {0};
-  input->nbytes = input->steps = 0;
+  input->nbytes = input->steps = input->walk = 0;
   for (uint32_t i = 0; i < steps; i++)
     append_fresh(random, input, wild, &made);
 }

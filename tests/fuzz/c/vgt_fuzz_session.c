@@ -6,6 +6,7 @@
 #include "vgt_fuzz_driver.h"
 #include "vgt_fuzz_faults.h"
 #include "vgt_fuzz_tenants.h"
+#include "vgt_fuzz_walks.h"
 #include "vgw_clock.h"
 
 #include <errno.h>
@@ -43,7 +44,6 @@ enum {
   DRAIN_MS = 3000,
   CLEAR_MS = 5000,
   LIMIT_NBYTES = 1 << 30,
-  RECORDED_NBYTES = 1 << 20,
   END_MS = 200000,
   RING_OPEN = VGW_OP_vgpuRingOpen,
   FILE_NBYTES = 64 << 10,
@@ -85,17 +85,17 @@ void vgt_session_init(unsigned process) {
   vgx_sim_set_threads(2);
   vgx_sim_set_watchdog(2000);
   vgt_install();
-  vgt_desks_open();
+  vgt_desks_open(process % VGT_PROCESSES == VGT_PROCESSES - 2);
   backend = vgt_driver(vgx_sim_backend());
   /* vgt_fuzz_nvml.c stands in for NVML: opened as "", this program itself. It knows the first device only. */
   vgx_usage_init("", process & VGT_SHARED ? "GPU-1,GPU-2" : "GPU-2");
-  bool limited = process % VGT_PROCESSES / VGT_LIMITED == 1; /* a quarter: such a process serves few sessions */
+  bool limited = process % VGT_PROCESSES / VGT_LIMITED == 1; /* a quarter */
   if (limited)
     backend = vgx_limit_backend(backend, vgt_tenants_ledger(), VGT_LIMITED_ROW, LIMIT_NBYTES, (const uint8_t[]){0}, 1);
   if (process & VGT_SHARED)
     vgt_tenants_share();
   if ((process & VGT_SHARED) && limited)
-    vgx_recording_set(vgt_zeroes(0), RECORDED_NBYTES);
+    vgt_walk_record(VGT_RECORDED_NBYTES);
 }
 
 static void quiet(int level, const char *line) {
@@ -109,13 +109,13 @@ static void quiet_denied(unsigned count, const char *function) { (void)count, (v
 static struct vgx_serve_options options;
 
 /* What vgpud decides for a session; the input's length chooses it, so that a replay has the same. */
-static void choose_options(const struct vgt_input *input) {
+static void choose_options(uint32_t chosen) {
   static bool metered;
   struct vgw_ledger *ledger = vgt_tenants_ledger();
   if (!metered)
     vgx_meter_set(vgt_zeroes(sizeof(struct vgx_meter)));
   metered = true;
-  uint32_t which = input->nbytes / 8 % 4, more = input->nbytes / 32 % 8;
+  uint32_t which = chosen / 8 % 4, more = chosen / 32 % 8;
   vgt_driver_words(more & 1);
   options = (struct vgx_serve_options){.features = VGX_FEATURE_PINNED_FD | VGX_FEATURE_RING | VGX_FEATURE_PROGRESS,
                                        .log = quiet,
@@ -511,7 +511,10 @@ uint64_t vgt_session_run(const struct vgt_input *input) {
   struct timeval patience = {OPENING_S, 0};
   int64_t begun = now_ms();
   vgx_sim_set_log(quiet_line, NULL);
-  choose_options(input);
+  uint32_t chosen = input->walk ? vgt_walk_choice(input->walk) : input->nbytes;
+  choose_options(chosen);
+  if (input->walk)
+    vgt_walk_begin(input->walk);
   must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "socketpair");
   setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   atomic_store(&served, false);
@@ -520,14 +523,17 @@ uint64_t vgt_session_run(const struct vgt_input *input) {
     is_last = true; /* the next child process has a working device */
     return 0;
   }
-  if (input->nbytes / 8 % 8 == 1)
+  if (chosen / 8 % 8 == 1)
     vgt_directed(ends[0]);
   for (uint32_t i = 0; i < VGT_SOCKET; i++)
     rings[i] = has_region() && i == REMOTE ? open_remote_ring(ends[0], i) : open_ring(ends[0], i);
   int64_t opened = now_ms();
+  if (input->walk)
+    vgt_walk(ends[0], input->walk);
   if (options.spin_us)
     begin_measuring(ends[0]);
-  vgt_tenants_change(options.ledger ? input->nbytes / 32 % 64 : 0);
+  vgt_tenants_change(options.ledger ? chosen / 32 % 64 : 0);
+  vgt_driver_accounts(VGT_ACCOUNTS_PARTLY);
   vgt_faults_arm(true);
   for (uint32_t at = 0, count = 0; at < input->nbytes; count++) {
     const struct vgt_step *step = (const struct vgt_step *)(input->data + at);
@@ -544,14 +550,15 @@ uint64_t vgt_session_run(const struct vgt_input *input) {
       break;
     at += (uint32_t)sizeof *step + step->nbytes;
   }
+  vgt_walk_rings(input->walk, rings[0], &tails[0]);
   drain(ends[0], rings, tails);
   vgt_faults_arm(false);
   int64_t drained = now_ms();
   vgt_tenants_change(0);
   if (options.spin_us)
     end_measuring(ends[0]);
-  misuse(ends[0], rings[0], input->nbytes / 8 % 16);
-  if (input->nbytes / 8 % 32 == 1)
+  misuse(ends[0], rings[0], chosen / 8 % 16);
+  if (chosen / 8 % 32 == 1)
     vgx_stop();
   shutdown(ends[0], SHUT_WR);
   alarm(END_MS / 1000); /* a session that does not end is a fault, too */
@@ -567,6 +574,7 @@ uint64_t vgt_session_run(const struct vgt_input *input) {
     munmap(rings[i], sizeof *rings[i]);
   }
   vgx_meter_finish();
+  vgt_walk_end();
   if (options.region_fd >= 0)
     close(options.region_fd);
   close(ends[0]);
