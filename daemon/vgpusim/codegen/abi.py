@@ -61,3 +61,5 @@ CHANGED = 1  # in enum vgx_sim_changed
 REACH_NBITS = 45  # kernels reach addresses whose bits from this one on are 1: vgx_sim_reach.h
 
 WARP = 32  # lanes
+RACE_OBJECTS = 64  # VGX_SIM_RACE_OBJECTS
+RACE_OBJECT_NBYTES = 4

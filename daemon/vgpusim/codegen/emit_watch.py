@@ -209,12 +209,24 @@ def _announce(
         place = e.stack("watch.address", f"[{WARP} x i64]")
         e.e(f"store {LANES.int(64)} {e.vector(at)}, ptr {place}, align 64")
         site = _site(e, ins, nbytes, align, kind_number, known)
+        objects = _objects(e, at, acting) if kind_number >= _ATOMIC and nbytes else "0"
         e.e(e.service(abi.SERVICE_ACCESS, "void", ("ptr", "%thread"), ("ptr", site), ("ptr", place),
                       ("i32", acting), ("ptr", values), ("ptr", sizes), ("i32", _starts(e, at, nbytes)),
-                      ("i32", told)))  # fmt: skip
+                      ("i32", told), ("i64", objects)))  # fmt: skip
     if nbytes:
         e.e(f"br label %{name}")
         e.label(name)
+
+
+def _objects(e: Emitter, at: Value, mask: str) -> str:
+    """A bit for each word that acting lanes access, by its address modulo RACE_OBJECTS, i64."""
+    kind = LANES.int(64)
+    word = e.v(f"lshr {kind} {e.vector(at)}, {LANES.const(abi.RACE_OBJECT_NBYTES.bit_length() - 1, 64)}")
+    word = e.v(f"and {kind} {word}, {LANES.const(abi.RACE_OBJECTS - 1, 64)}")
+    bits = e.v(f"shl {kind} {LANES.const(1, 64)}, {word}")
+    acting = e.v(f"bitcast i32 {mask} to {LANES.int(1)}")
+    bits = e.v(f"select {LANES.int(1)} {acting}, {kind} {bits}, {kind} {LANES.const(0, 64)}")
+    return e.v(e.call("i64", f"llvm.vector.reduce.or.v{WARP}i64", (kind, bits)))
 
 
 def _starts(e: Emitter, at: Value, nbytes: int) -> str:

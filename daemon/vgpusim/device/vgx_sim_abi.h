@@ -96,7 +96,7 @@ struct vgx_sim_services {
   /* For watched kernels: see vgx_sim_watch.h. */
   void (*access)(struct vgx_sim_services *, struct vgx_sim_thread *, const struct vgx_sim_site *,
                  const uint64_t *addresses, uint32_t mask, const uint8_t *values, const uint32_t *sizes,
-                 uint32_t starts, uint32_t is_known);
+                 uint32_t starts, uint32_t is_known, uint64_t objects);
   void (*sync)(struct vgx_sim_services *, const struct vgx_sim_thread *, const struct vgx_sim_sync_point *);
   /* Called by the scheduler when all CTAs of an interleaved kernel on this thread wait: lets other threads run, and
    * provides memory for one more CTA in place `place`, unless that is 0. Returns the base of the frames: those of place

@@ -120,8 +120,10 @@ static void meet(struct vgx_sim_races *r, uint32_t warp, uint64_t objects) {
     set_object_times(r, other);
   for (uint64_t left = foreign & r->used_objects; left; left &= left - 1) {
     uint32_t object = (uint32_t)__builtin_ctzll(left);
-    r->objects[object].of[r->object_users[object]] = r->object_times[object];
-    learned |= join(mine, &r->objects[object], r->warp_count);
+    uint32_t user = r->object_users[object];
+    r->objects[object].of[user] = r->object_times[object];
+    if (mine->of[user] < r->object_times[object]) /* else it has heard of that use, and of all that came before */
+      learned |= join(mine, &r->objects[object], r->warp_count);
   }
   if (foreign) {
     /* What is copied knows no more than this warp has learned above. */
@@ -264,15 +266,15 @@ static inline void note_rows(struct vgx_sim_race_access *a, uint64_t base) {
 }
 
 static uint64_t objects_of(const struct vgx_sim_site *site, const struct vgx_sim_warp_access *w) {
-  uint64_t objects = 0;
+  uint64_t objects = w->objects;
+  if (objects)
+    return objects;
   for (uint32_t i = 0; !w->addresses && i < site->row_count; i++)
     for (uint32_t at = 0; at < site->rows[i].nbytes; at += 4)
       objects |= 1ull << (w->base + (uint64_t)(int64_t)site->rows[i].offset + at) / 4 % VGX_SIM_RACE_OBJECTS;
   if (!w->addresses)
     return objects;
-  for (uint32_t lane = 0; w->mask == UINT32_MAX && lane < 32; lane++)
-    objects |= 1ull << w->addresses[lane] / 4 % VGX_SIM_RACE_OBJECTS;
-  for (uint32_t left = w->mask == UINT32_MAX ? 0 : w->mask; left; left &= left - 1)
+  for (uint32_t left = w->mask; left; left &= left - 1)
     objects |= 1ull << w->addresses[__builtin_ctz(left)] / 4 % VGX_SIM_RACE_OBJECTS;
   return objects;
 }

@@ -12,6 +12,7 @@ struct vgx_sim_warp_access {
   const uint8_t *values; /* by lane: what is stored; NULL: unknown */
   const uint32_t *sizes; /* by lane, bytes; NULL: the site's */
   uint32_t starts;       /* lanes whose access does not follow the lane's before; 0: unknown */
+  uint64_t objects;      /* of an ordered access: bits; 0: unknown */
   uint64_t shared_nbytes;
 };
 

@@ -298,9 +298,9 @@ static bool note_half(const struct vgx_sim_race_access *a, struct segment *segme
 }
 
 /* Prefetch the notes that the site's next access needs, if it is as far away as this one was from the last. */
-static void fetch_ahead(const struct vgx_sim_race_access *a, uint64_t address, uint32_t lane) {
+static inline void fetch_ahead(uint32_t site, uint64_t address, uint32_t lane) {
   static uint64_t last[64]; /* hashed by site and lane; a wrong one costs a useless prefetch */
-  uint64_t *before = &last[((uint64_t)a->note >> VGX_SIM_NOTE_SITE ^ lane) % 64], next = 2 * address - *before;
+  uint64_t *before = &last[(site ^ lane) % 64], next = 2 * address - *before;
   bool near = next - address + FETCHED_NBYTES < 2 * FETCHED_NBYTES; /* the processor fetches by itself */
   *before = address;
   if (!near && next >= VGX_SIM_REACH_BEGIN && next < VGX_SIM_SLOTS_BEGIN)
@@ -319,7 +319,7 @@ void vgx_sim_race_in_global(struct vgx_sim_race_access *a, uint64_t address, uin
     told = true;
     return;
   }
-  fetch_ahead(a, address, lane);
+  fetch_ahead((uint32_t)((uint64_t)a->note >> VGX_SIM_NOTE_SITE), address, lane);
   vgx_sim_note first = (vgx_sim_note)a->races->first_of_launch << VGX_SIM_NOTE_EPOCH;
   for (uint64_t at = address, next; at < end; lane += (uint32_t)((next - at) >> log2_nbytes), at = next) {
     uint64_t from = at & ~(uint64_t)(SEGMENT_NBYTES - 1);
@@ -342,4 +342,72 @@ void vgx_sim_race_in_global(struct vgx_sim_race_access *a, uint64_t address, uin
     segment->form = DIVIDED;
     note_in_lines(a, at, next, lane, log2_nbytes);
   }
+}
+
+/* A note of this launch, by another epoch. */
+static inline bool is_foreign(vgx_sim_note before, vgx_sim_note first, uint32_t epoch) {
+  return before >= first && vgx_sim_epoch_of(before) != epoch;
+}
+
+/* Note a load or store of all of a segment, or of a half. False: more is to be looked at. */
+static inline bool note_quickly(struct segment *segment, vgx_sim_note note, vgx_sim_note first, bool stores, bool whole,
+                                uint32_t half) {
+  vgx_sim_note *notes = segment->notes;
+  uint32_t epoch = vgx_sim_epoch_of(note);
+  bool fresh = notes[STORE] < first && notes[LOAD] < first;
+  if (fresh)
+    *segment = (struct segment){.form = whole ? WHOLE : HALVES};
+  if (segment->form != (whole ? WHOLE : HALVES))
+    return false;
+  if (!whole) {
+    vgx_sim_note before = notes[half];
+    if (before >= first && ((segment->stored >> half & 1) != stores || vgx_sim_epoch_of(before) != epoch))
+      return false;
+    notes[half] = note;
+    segment->stored = (segment->stored & ~(1u << half)) | (uint32_t)stores << half;
+    return true;
+  }
+  vgx_sim_note loaded = notes[LOAD];
+  if (is_foreign(notes[STORE], first, epoch))
+    return false;
+  if (stores) {
+    if (is_foreign(loaded, first, epoch) || is_foreign(notes[OTHER_LOAD], first, epoch))
+      return false;
+    notes[STORE] = note;
+    return true;
+  }
+  if (is_foreign(loaded, first, epoch)) {
+    if (vgx_sim_warp_of(loaded) == vgx_sim_warp_of(note))
+      return false;
+    notes[OTHER_LOAD] = loaded;
+  }
+  notes[LOAD] = note;
+  return true;
+}
+
+bool vgx_sim_race_rows_in_global(struct vgx_sim_races *r, uint32_t warp, const struct vgx_sim_site *site,
+                                 uint64_t base) {
+  bool stores = site->kind == VGX_SIM_WRITE;
+  uint32_t shift = 31 - (uint32_t)__builtin_clz(site->nbytes), epoch, number;
+  if (warp >= r->warp_count || !segments || (stores && r->fenced >> warp & 1) ||
+      !(epoch = vgx_sim_race_epoch(r, warp)) || !(number = vgx_sim_race_site_number(site)))
+    return false;
+  vgx_sim_note first = (vgx_sim_note)r->first_of_launch << VGX_SIM_NOTE_EPOCH;
+  vgx_sim_note note = (vgx_sim_note)epoch << VGX_SIM_NOTE_EPOCH | (vgx_sim_note)number << VGX_SIM_NOTE_SITE |
+                      (vgx_sim_note)warp << VGX_SIM_NOTE_WARP | VGX_SIM_ALL_BYTES;
+  for (uint32_t i = 0; i < site->row_count; i++) {
+    const struct vgx_sim_row *row = &site->rows[i];
+    uint64_t at = base + (uint64_t)(int64_t)row->offset, end = at + row->nbytes;
+    uint64_t odd = (at | row->nbytes) & (SEGMENT_NBYTES - 1);
+    bool whole = odd == 0;
+    if (at < VGX_SIM_REACH_BEGIN || end > VGX_SIM_SLOTS_BEGIN ||
+        !(whole || (row->nbytes == LINE_NBYTES && odd == LINE_NBYTES)))
+      return false;
+    struct segment *segment = &segments[(at - VGX_SIM_REACH_BEGIN) / SEGMENT_NBYTES];
+    fetch_ahead(number, at, row->lane);
+    for (uint32_t lane = row->lane; at < end; at += SEGMENT_NBYTES, lane += SEGMENT_NBYTES >> shift, segment++)
+      if (!note_quickly(segment, vgx_sim_with_lane(note, lane), first, stores, whole, at % SEGMENT_NBYTES != 0))
+        return false;
+  }
+  return true;
 }

@@ -41,6 +41,8 @@ bool vgx_sim_race_reserve_epochs(void) {
   if (!epochs) {
     void *got =
         mmap(NULL, EPOCHS * sizeof *epochs, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (got != MAP_FAILED)
+      madvise(got, EPOCHS * sizeof *epochs, MADV_HUGEPAGE);
     epochs = got == MAP_FAILED ? NULL : got;
   }
   return epochs != NULL;

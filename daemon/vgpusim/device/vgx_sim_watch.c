@@ -1,20 +1,16 @@
-/* The sanitizer's checks of accesses: bounds, alignment, and those of each tool. See vgx_sim_watch.h.
- *
- * Locking: `lock` guards all state about memory; a watched launch takes it at each access, so kernels of several
- * streams wait for each other. Where a launch runs on one thread (initcheck, racecheck) that thread keeps a lease
- * instead, until another one wants it or the launch ends. */
+/* The sanitizer's checks of accesses: bounds, alignment, and those of each tool. See vgx_sim_watch.h. */
 #include "vgx_sim_watch.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "vgx_sim_fault.h"
 #include "vgx_sim_race.h"
+#include "vgx_sim_race_global.h"
 #include "vgx_sim_reach.h"
 #include "vgx_sim_watch_extent.h"
+#include "vgx_sim_watch_lock.h"
 #include "vgx_sim_watch_memory.h"
 #include "vgx_sim_watch_part.h"
 #include "vgx_sim_watch_report.h"
@@ -31,50 +27,6 @@ struct vgx_sim_cta_watch {
   uint64_t shared_nbytes, undefined_nbytes;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* The lease: the number of who has it, 0: nobody. A thread gets a new number for each launch, so that a launch which
- * ends takes back its own lease, never that of the thread's next launch. */
-static uint64_t lease, last_number; /* atomic */
-static uint32_t want_count;         /* atomic; threads that wait for it */
-static _Thread_local uint64_t mine;
-
-static bool is_alone(const struct vgx_sim_watch *watch) {
-  return (watch->tools & (VGX_SIM_INITCHECKS | VGX_SIM_RACECHECK)) != 0;
-}
-
-static bool pass_lease(uint64_t from, uint64_t to) {
-  return __atomic_compare_exchange_n(&lease, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
-}
-
-__attribute__((noinline)) static void take_lease(struct vgx_sim_watch *watch) {
-  uint64_t number = __atomic_add_fetch(&last_number, 1, __ATOMIC_RELAXED);
-  bool wanted = __atomic_load_n(&want_count, __ATOMIC_RELAXED) != 0;
-  if (!mine || wanted || !pass_lease(mine, number)) {
-    if (mine && pass_lease(mine, 0))
-      for (uint32_t i = 0; i < 100 && __atomic_load_n(&lease, __ATOMIC_RELAXED) == 0; i++)
-        sched_yield(); /* until one of those that wait has it */
-    __atomic_add_fetch(&want_count, 1, __ATOMIC_RELAXED);
-    while (!pass_lease(0, number))
-      sched_yield();
-    __atomic_sub_fetch(&want_count, 1, __ATOMIC_RELAXED);
-  }
-  mine = watch->lease = number;
-}
-
-static inline void lock_state(struct vgx_sim_watch *watch) {
-  if (!is_alone(watch))
-    pthread_mutex_lock(&lock);
-  else if (!watch->lease || __atomic_load_n(&lease, __ATOMIC_RELAXED) != watch->lease ||
-           __atomic_load_n(&want_count, __ATOMIC_RELAXED))
-    take_lease(watch);
-}
-
-static void unlock_state(const struct vgx_sim_watch *watch) {
-  if (!is_alone(watch))
-    pthread_mutex_unlock(&lock);
-}
-
 static const char *const spaces[] = {"global", "shared", "local", "param", "host"};
 static const char *const kinds[] = {"read", "write", "atomic", "read", "write", "atomic"};
 
@@ -85,18 +37,14 @@ void vgx_sim_watch_begin(struct vgx_sim_watch *watch, uint32_t tools, const char
 }
 
 void vgx_sim_watch_end(struct vgx_sim_watch *watch) {
-  if (watch->lease) { /* the launch has ended: its thread does nothing here any more */
-    pass_lease(watch->lease, 0);
-    take_lease(watch);
-  }
+  vgx_sim_watch_take_over(watch); /* the launch has ended: its thread does nothing here any more */
   for (uint64_t i = 0; watch->ctas && i < (watch->resident ? watch->launch->cta_count : 1); i++) {
     vgx_sim_races_destroy(watch->ctas[i].races);
     free(watch->ctas[i].shared_defined);
   }
   free(watch->ctas);
   watch->ctas = NULL;
-  if (watch->lease)
-    pass_lease(watch->lease, 0);
+  vgx_sim_watch_let_go(watch);
 }
 
 static uint64_t shared_nbytes(const struct vgx_sim_watch *watch) {
@@ -129,9 +77,13 @@ static struct vgx_sim_cta_watch *find_cta(struct vgx_sim_watch *watch, const str
   return w;
 }
 
-static inline struct vgx_sim_cta_watch *cta_of(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread) {
+static inline bool is_last(const struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread) {
   const uint32_t *last = watch->last_cta;
-  if (!watch->last || last[0] != thread->cta[0] || last[1] != thread->cta[1] || last[2] != thread->cta[2]) {
+  return watch->last && last[0] == thread->cta[0] && last[1] == thread->cta[1] && last[2] == thread->cta[2];
+}
+
+static inline struct vgx_sim_cta_watch *cta_of(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread) {
+  if (!is_last(watch, thread)) {
     watch->last = find_cta(watch, thread);
     memcpy(watch->last_cta, thread->cta, sizeof watch->last_cta);
   }
@@ -418,7 +370,7 @@ static int32_t watch_access(struct vgx_sim_watch *watch, struct vgx_sim_thread *
   bool right = is_known || are_right(watch, thread, site, w);
   if (!mask || (right && !races))
     return SUCCESS;
-  lock_state(watch);
+  vgx_sim_watch_lock(watch);
   struct vgx_sim_cta_watch *cta = cta_of(watch, thread);
   bool one_by_one = !right || (site->kind == VGX_SIM_WRITE && values && !ascend(addresses, mask, site->nbytes));
   for (; mask && one_by_one; mask &= mask - 1) {
@@ -436,7 +388,7 @@ static int32_t watch_access(struct vgx_sim_watch *watch, struct vgx_sim_thread *
     check_lanes(watch, thread, lanes, count);
   if (count && !result && !right)
     let_know(watch, thread, site, addresses[__builtin_ctz(all)]);
-  unlock_state(watch);
+  vgx_sim_watch_unlock(watch);
   return result;
 }
 
@@ -452,7 +404,7 @@ static bool watch_row(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread
     return false;
   if (!is_known)
     let_know(watch, thread, site, least);
-  lock_state(watch);
+  vgx_sim_watch_lock(watch);
   struct vgx_sim_cta_watch *cta = cta_of(watch, thread);
   bool plain = site->kind <= VGX_SIM_WRITE && base >= VGX_SIM_REACH_BEGIN && base < VGX_SIM_SLOTS_BEGIN;
   if (cta && cta->races && plain)
@@ -462,8 +414,17 @@ static bool watch_row(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread
         watch, cta->races, thread, site,
         &(struct vgx_sim_warp_access){
             .base = base, .mask = UINT32_MAX, .values = values, .shared_nbytes = shared_nbytes(watch)});
-  unlock_state(watch);
+  vgx_sim_watch_unlock(watch);
   return true;
+}
+
+/* What watch_row does, where that is little and needs no lock: a thread may be stopped at any point of it, as in the
+ * kernel's own code. False: nothing is done, or part of what watch_row will do. */
+static inline bool is_noted(const struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
+                            const struct vgx_sim_site *site, uint64_t base) {
+  return watch->tools & VGX_SIM_RACECHECK && site->kind <= VGX_SIM_WRITE &&
+         (site->kind == VGX_SIM_READ || site->distinct) && vgx_sim_watch_is_locked(watch) && is_last(watch, thread) &&
+         watch->last->races && vgx_sim_race_rows_in_global(watch->last->races, thread->warp, site, base);
 }
 
 static void report_barrier(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread, const char *what,
@@ -507,7 +468,7 @@ static void watch_sync(struct vgx_sim_watch *watch, const struct vgx_sim_thread 
   bool races = watch->tools & VGX_SIM_RACECHECK;
   if (!fault && !races)
     return;
-  lock_state(watch);
+  vgx_sim_watch_lock(watch);
   struct vgx_sim_cta_watch *cta = races ? cta_of(watch, thread) : NULL;
   if (fault)
     report_barrier(watch, thread, fault, point);
@@ -519,15 +480,16 @@ static void watch_sync(struct vgx_sim_watch *watch, const struct vgx_sim_thread 
       number = cta->waits_at[thread->warp % 32];
     vgx_sim_races_sync(cta->races, thread->warp, point, number);
   }
-  unlock_state(watch);
+  vgx_sim_watch_unlock(watch);
 }
 
 void vgx_sim_serve_access(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
                           const struct vgx_sim_site *site, const uint64_t *addresses, uint32_t mask,
-                          const uint8_t *values, const uint32_t *sizes, uint32_t starts, uint32_t is_known) {
+                          const uint8_t *values, const uint32_t *sizes, uint32_t starts, uint32_t is_known,
+                          uint64_t objects) {
   struct vgx_sim_watch *watch = services->watch;
   struct vgx_sim_warp_access w = {
-      .addresses = addresses, .mask = mask, .values = values, .sizes = sizes, .starts = starts};
+      .addresses = addresses, .mask = mask, .values = values, .sizes = sizes, .starts = starts, .objects = objects};
   if (!watch)
     return;
   vgx_sim_service_begin();
@@ -552,7 +514,7 @@ void vgx_sim_serve_row(struct vgx_sim_services *services, struct vgx_sim_thread 
                        const struct vgx_sim_site *site, uint64_t base, uint32_t mask, const uint8_t *values,
                        uint32_t is_known) {
   uint64_t addresses[32];
-  if (!services->watch)
+  if (!services->watch || (is_known && mask == UINT32_MAX && is_noted(services->watch, thread, site, base)))
     return;
   if (mask == UINT32_MAX) {
     vgx_sim_service_begin();
@@ -566,7 +528,7 @@ void vgx_sim_serve_row(struct vgx_sim_services *services, struct vgx_sim_thread 
     for (uint32_t k = 0; k < 5; k++)
       addresses[lane] += lane >> k & 1 ? (uint64_t)(int64_t)site->steps[k] : 0;
   }
-  vgx_sim_serve_access(services, thread, site, addresses, mask, values, NULL, 0, is_known);
+  vgx_sim_serve_access(services, thread, site, addresses, mask, values, NULL, 0, is_known, 0);
 }
 
 void vgx_sim_serve_sync(struct vgx_sim_services *services, const struct vgx_sim_thread *thread,

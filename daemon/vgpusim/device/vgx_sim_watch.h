@@ -107,10 +107,12 @@ void vgx_sim_watch_begin(struct vgx_sim_watch *watch, uint32_t tools, const char
 void vgx_sim_watch_end(struct vgx_sim_watch *watch);
 
 /* Members of struct vgx_sim_services. `starts`: lanes that do not access the bytes after those of the lane before; as
- * if all lanes acted. `is_known`: the kernel knows that the access is correct (struct vgx_sim_known). */
+ * if all lanes acted. `objects`: of atomic and ordered accesses, a bit for each word, by its address modulo 64; 0:
+ * unknown. `is_known`: the kernel knows that the access is correct (struct vgx_sim_known). */
 void vgx_sim_serve_access(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
                           const struct vgx_sim_site *site, const uint64_t *addresses, uint32_t mask,
-                          const uint8_t *values, const uint32_t *sizes, uint32_t starts, uint32_t is_known);
+                          const uint8_t *values, const uint32_t *sizes, uint32_t starts, uint32_t is_known,
+                          uint64_t objects);
 /* The member `row`: lane 0's address tells all. */
 void vgx_sim_serve_row(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
                        const struct vgx_sim_site *site, uint64_t base, uint32_t mask, const uint8_t *values,
