@@ -292,6 +292,7 @@ static bool in_shared(struct vgx_sim_races *r, struct vgx_sim_race_access *a, co
 /* Of lane 0, for all bytes; begins an epoch if one is due. */
 static inline void set_note(struct vgx_sim_race_access *a, uint32_t number) {
   a->epoch = current_epoch(a->races, a->warp);
+  vgx_sim_race_take_turn(a->epoch);
   a->note = (vgx_sim_note)a->epoch << VGX_SIM_NOTE_EPOCH | (vgx_sim_note)number << VGX_SIM_NOTE_SITE |
             (vgx_sim_note)a->warp << VGX_SIM_NOTE_WARP | VGX_SIM_ALL_BYTES | (a->ordered ? VGX_SIM_NOTE_ORDERED : 0);
 }
@@ -355,4 +356,6 @@ void vgx_sim_races_rows(struct vgx_sim_watch *watch, struct vgx_sim_races *r, co
   a.kind = a.stores ? VGX_SIM_RACE_STORE : VGX_SIM_RACE_LOAD;
   set_note(&a, number);
   note_rows(&a, base);
+  if (a.reported == 0)
+    vgx_sim_race_rows_are_noted(site, base);
 }

@@ -47,6 +47,23 @@ struct block {
   vgx_sim_note notes[WORDS][KINDS];
 };
 
+uint32_t vgx_sim_race_noted_epoch, vgx_sim_race_turn;
+
+/* The last rows of sites, by a hash of the site's address. */
+static struct {
+  const struct vgx_sim_site *site;
+  uint64_t base;
+  uint32_t turn;
+} noted[64];
+
+static inline uint32_t place_of(const struct vgx_sim_site *site) { return (uint32_t)((uintptr_t)site / 32 % 64); }
+
+void vgx_sim_race_rows_are_noted(const struct vgx_sim_site *site, uint64_t base) {
+  noted[place_of(site)].site = site;
+  noted[place_of(site)].base = base;
+  noted[place_of(site)].turn = vgx_sim_race_turn;
+}
+
 static struct segment *segments; /* by address */
 static struct line *lines;       /* likewise */
 static struct block *blocks;
@@ -82,6 +99,7 @@ void vgx_sim_race_clear_global(void) {
     madvise(blocks, BLOCKS * sizeof *blocks, MADV_DONTNEED);
   used_blocks = 1;
   free_block = 0;
+  vgx_sim_race_turn++;
 }
 
 /* A row within a line. The lane of word w is first_lane + (4 * w >> log2_nbytes). */
@@ -389,8 +407,13 @@ bool vgx_sim_race_rows_in_global(struct vgx_sim_races *r, uint32_t warp, const s
                                  uint64_t base) {
   bool stores = site->kind == VGX_SIM_WRITE;
   uint32_t shift = 31 - (uint32_t)__builtin_clz(site->nbytes), epoch, number;
-  if (warp >= r->warp_count || !segments || (stores && r->fenced >> warp & 1) ||
-      !(epoch = vgx_sim_race_epoch(r, warp)) || !(number = vgx_sim_race_site_number(site)))
+  if (warp >= r->warp_count || !segments || (stores && r->fenced >> warp & 1) || !(epoch = vgx_sim_race_epoch(r, warp)))
+    return false;
+  vgx_sim_race_take_turn(epoch);
+  if (noted[place_of(site)].site == site && noted[place_of(site)].base == base &&
+      noted[place_of(site)].turn == vgx_sim_race_turn)
+    return true;
+  if (!(number = vgx_sim_race_site_number(site)))
     return false;
   vgx_sim_note first = (vgx_sim_note)r->first_of_launch << VGX_SIM_NOTE_EPOCH;
   vgx_sim_note note = (vgx_sim_note)epoch << VGX_SIM_NOTE_EPOCH | (vgx_sim_note)number << VGX_SIM_NOTE_SITE |
@@ -409,5 +432,6 @@ bool vgx_sim_race_rows_in_global(struct vgx_sim_races *r, uint32_t warp, const s
       if (!note_quickly(segment, vgx_sim_with_lane(note, lane), first, stores, whole, at % SEGMENT_NBYTES != 0))
         return false;
   }
+  vgx_sim_race_rows_are_noted(site, base);
   return true;
 }

@@ -11,6 +11,17 @@ void vgx_sim_race_in_global(struct vgx_sim_race_access *a, uint64_t address, uin
  * them that no other warp's access could race with. False: more is to be looked at, of all rows. */
 bool vgx_sim_race_rows_in_global(struct vgx_sim_races *r, uint32_t warp, const struct vgx_sim_site *site,
                                  uint64_t base);
+/* Of accesses outside of shared memory, in order: the last one's epoch, and how often it has differed from the one
+ * before. */
+extern uint32_t vgx_sim_race_noted_epoch, vgx_sim_race_turn;
+
+static inline void vgx_sim_race_take_turn(uint32_t epoch) {
+  vgx_sim_race_turn += epoch != vgx_sim_race_noted_epoch;
+  vgx_sim_race_noted_epoch = epoch;
+}
+
+/* Remember that the rows are noted, for as long as no other warp accesses memory. */
+void vgx_sim_race_rows_are_noted(const struct vgx_sim_site *site, uint64_t base);
 void vgx_sim_race_clear_global(void);
 
 #endif
