@@ -37,14 +37,14 @@ void vgx_sim_watch_begin(struct vgx_sim_watch *watch, uint32_t tools, const char
 }
 
 void vgx_sim_watch_end(struct vgx_sim_watch *watch) {
-  vgx_sim_watch_take_over(watch); /* the launch has ended: its thread does nothing here any more */
+  vgx_sim_watch_take(watch); /* the launch has ended: its thread does nothing here any more */
   for (uint64_t i = 0; watch->ctas && i < (watch->resident ? watch->launch->cta_count : 1); i++) {
     vgx_sim_races_destroy(watch->ctas[i].races);
     free(watch->ctas[i].shared_defined);
   }
   free(watch->ctas);
   watch->ctas = NULL;
-  vgx_sim_watch_let_go(watch);
+  vgx_sim_watch_release(watch);
 }
 
 static uint64_t shared_nbytes(const struct vgx_sim_watch *watch) {

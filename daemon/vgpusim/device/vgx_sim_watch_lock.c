@@ -44,14 +44,14 @@ void vgx_sim_watch_unlock(const struct vgx_sim_watch *watch) {
     pthread_mutex_unlock(&lock);
 }
 
-void vgx_sim_watch_take_over(struct vgx_sim_watch *watch) {
+void vgx_sim_watch_take(struct vgx_sim_watch *watch) {
   if (!watch->lease)
     return;
   pass_lease(watch->lease, 0);
   take_lease(watch);
 }
 
-void vgx_sim_watch_let_go(const struct vgx_sim_watch *watch) {
+void vgx_sim_watch_release(const struct vgx_sim_watch *watch) {
   if (watch->lease)
     pass_lease(watch->lease, 0);
 }

@@ -14,8 +14,8 @@ extern uint32_t vgx_sim_watch_want_count; /* atomic; threads that wait for it */
 void vgx_sim_watch_lock(struct vgx_sim_watch *watch);
 void vgx_sim_watch_unlock(const struct vgx_sim_watch *watch);
 /* At the end of a launch: take its lease, if it has one, from its thread; give it back. */
-void vgx_sim_watch_take_over(struct vgx_sim_watch *watch);
-void vgx_sim_watch_let_go(const struct vgx_sim_watch *watch);
+void vgx_sim_watch_take(struct vgx_sim_watch *watch);
+void vgx_sim_watch_release(const struct vgx_sim_watch *watch);
 
 /* Whether the launch has the lease and nobody waits for it. */
 static inline bool vgx_sim_watch_is_locked(const struct vgx_sim_watch *watch) {
