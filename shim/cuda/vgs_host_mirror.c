@@ -105,21 +105,26 @@ static CUresult write_span(struct mirror *m, uint64_t offset, const unsigned cha
   return write_copy(m, offset + begin, now + begin, end - begin);
 }
 
+/* Registered memory is read in blocks, as each read is a system call. */
 static CUresult push_locked(struct mirror *m, bool quiet) {
-  unsigned char now[PAGE_NBYTES];
+  static unsigned char now[BLOCK_NBYTES];
   CUresult result = CUDA_SUCCESS;
   for (uint64_t block = 0; block < m->nbytes && !result; block += BLOCK_NBYTES) {
-    uint64_t end = m->nbytes - block < BLOCK_NBYTES ? m->nbytes : block + BLOCK_NBYTES;
-    if (!m->registered && !memcmp((void *)(uintptr_t)(m->host + block), m->shadow + block, end - block))
+    uint64_t nbytes = m->nbytes - block < BLOCK_NBYTES ? m->nbytes - block : BLOCK_NBYTES;
+    unsigned char *shadow = m->shadow + block;
+    if (!m->registered && !memcmp((void *)(uintptr_t)(m->host + block), shadow, nbytes))
       continue;
-    for (uint64_t page = block; page < end && !result; page += PAGE_NBYTES) {
-      uint64_t nbytes = end - page < PAGE_NBYTES ? end - page : PAGE_NBYTES;
-      if (!read_host(m, page, now, nbytes)) {
-        m->gone = true;
-        return CUDA_SUCCESS;
-      }
-      if (memcmp(now, m->shadow + page, nbytes))
-        result = quiet ? write_span(m, page, now, nbytes) : write_runs(m, page, now, nbytes);
+    if (!read_host(m, block, now, nbytes)) {
+      m->gone = true;
+      return CUDA_SUCCESS;
+    }
+    if (m->registered && !memcmp(now, shadow, nbytes))
+      continue;
+    for (uint64_t page = 0; page < nbytes && !result; page += PAGE_NBYTES) {
+      uint64_t length = nbytes - page < PAGE_NBYTES ? nbytes - page : PAGE_NBYTES;
+      if (memcmp(now + page, shadow + page, length))
+        result =
+            quiet ? write_span(m, block + page, now + page, length) : write_runs(m, block + page, now + page, length);
     }
   }
   return result;
