@@ -35,6 +35,14 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pool *pools;
 static CUstream *freeing; /* streams in which memory of pools has been freed, since the driver was asked about them */
 static size_t freeing_count, freeing_capacity;
+
+/* Streams that threads wait for, without the lock; none of them ends meanwhile. */
+struct waited {
+  struct waited *next;
+  CUstream stream;
+};
+static struct waited *waited_for;
+static pthread_cond_t waited_less = PTHREAD_COND_INITIALIZER;
 static CUmemoryPool defaults[VGW_SIMULATED_DEVICES_MAX],
     currents[VGW_SIMULATED_DEVICES_MAX];         /* NULL: not asked for; the default */
 static uint64_t left[VGW_SIMULATED_DEVICES_MAX]; /* by graphs that are destroyed; counts */
@@ -89,19 +97,42 @@ static void set_locked(struct pool *pool, uint64_t nbytes) {
   pool->nbytes = nbytes;
 }
 
+static bool has_ended(CUstream stream) {
+  int captures = 0; /* asking such a stream would end its capture */
+  return real->cuStreamGetCaptureInfo_v2(stream, &captures, NULL, NULL, NULL, NULL) == CUDA_SUCCESS && !captures &&
+         real->cuStreamQuery(stream) == CUDA_SUCCESS;
+}
+
 /* The driver gives freed memory back to a pool, and a pool's to the device, when it is waited for. The client's waits
- * do not get here, so do that for the streams that have come to their end. */
+ * do not get here, so do that for the streams that have come to their end. The lock is released meanwhile: another
+ * thread may submit work to such a stream just before the wait begins. */
 static void observe_locked(void) {
-  size_t left_over = 0;
-  for (size_t i = 0; i < freeing_count; i++) {
-    int captures = 0; /* asking such a stream would end its capture */
-    if (real->cuStreamGetCaptureInfo_v2(freeing[i], &captures, NULL, NULL, NULL, NULL) != CUDA_SUCCESS || captures ||
-        real->cuStreamQuery(freeing[i]) != CUDA_SUCCESS)
-      freeing[left_over++] = freeing[i];
-    else
-      real->cuStreamSynchronize(freeing[i]);
+  for (size_t i = 0; i < freeing_count;) {
+    struct waited wait = {waited_for, freeing[i]}, **at = &waited_for;
+    if (!has_ended(wait.stream)) {
+      i++;
+      continue;
+    }
+    freeing[i] = freeing[--freeing_count];
+    waited_for = &wait;
+    pthread_mutex_unlock(&lock);
+    real->cuStreamSynchronize(wait.stream);
+    pthread_mutex_lock(&lock);
+    while (*at != &wait)
+      at = &(*at)->next;
+    *at = wait.next;
+    pthread_cond_broadcast(&waited_less);
   }
-  freeing_count = left_over;
+}
+
+/* Let no thread wait for this stream; NULL: for any. */
+static void await_waits_locked(CUstream stream) {
+  for (const struct waited *each = waited_for; each;) {
+    bool waits = !stream || each->stream == stream;
+    if (waits)
+      pthread_cond_wait(&waited_less, &lock);
+    each = waits ? waited_for : each->next;
+  }
 }
 
 static void look_at_pools_locked(CUdevice device) {
@@ -289,6 +320,7 @@ static CUresult destroy_stream(CUstream stream) {
   for (size_t i = 0; i < freeing_count; i++)
     if (freeing[i] == stream)
       freeing[i] = freeing[--freeing_count];
+  await_waits_locked(stream);
   pthread_mutex_unlock(&lock);
   return real->cuStreamDestroy_v2(stream);
 }
@@ -299,6 +331,7 @@ void vgx_limit_context_ends(void) {
   pthread_mutex_lock(&lock);
   observe_locked();
   freeing_count = 0;
+  await_waits_locked(NULL);
   pthread_mutex_unlock(&lock);
 }
 
@@ -332,10 +365,10 @@ static uint64_t kept_locked(CUdevice device) {
 /* Allocate from `pool`; NULL: the current one of the stream's device, which is `device` as a rule. */
 static CUresult allocate_locked(CUdevice device, CUdeviceptr *dptr, size_t nbytes, CUmemoryPool pool, CUstream stream) {
   uint64_t before[VGW_SIMULATED_DEVICES_MAX], after[VGW_SIMULATED_DEVICES_MAX];
-  sum_locked(before);
   bool counted = vgx_charge_reserve(device, nbytes);
   if (!counted)
     observe_locked();
+  sum_locked(before);
   if (!counted && nbytes > kept_locked(device)) {
     trim_locked(device);
     sum_locked(before);

@@ -119,6 +119,12 @@ typedef struct {
       int32_t ownership; /* 0: the node holds a copy of the graph */
     } graph;
     CUevent event;
+    struct {
+      void *semaphores;
+      const void *params;
+      uint32_t count;
+      CUcontext ctx;
+    } semaphores;
     CUDA_MEM_ALLOC_NODE_PARAMS alloc;
     struct {
       CUdeviceptr dptr;

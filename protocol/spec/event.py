@@ -51,9 +51,9 @@ fn(
     [handle("hEvent", EVENT, otherwise="vgs_ipc_event_query")],
     WAITING,
     leaves_work=False,
-    client_before="vgs_mirror_before_wait()",
+    client_before="uint64_t entry = vgs_event_entry(hEvent_object); vgs_mirror_before_wait()",
     answers=CAPTURED | {"vgs_event_is_done(hEvent_object)": "vgs_mirror_after(CUDA_SUCCESS, hEvent_object->stream)"},
-    client_after="result = vgs_mirror_after(result, hEvent_object->stream)",
+    client_after="result = vgs_mirror_after_event(result, hEvent_object, entry)",
     doc="Whether the marked point is reached.",
 )
 fn(
@@ -61,14 +61,14 @@ fn(
     [handle("hEvent", EVENT, otherwise="vgs_ipc_event_synchronize")],
     WAITING,
     blocks=True,
-    client_before="vgs_mirror_before_wait()",
+    client_before="uint64_t entry = vgs_event_entry(hEvent_object); vgs_mirror_before_wait()",
     answers=CAPTURED
     | {
         "vgs_event_is_done(hEvent_object)": "vgs_mirror_after(CUDA_SUCCESS, hEvent_object->stream)",
         # No work was submitted to the event's stream since the event: waiting for the stream is enough.
         "vgs_event_is_last(hEvent_object)": "vgs_mirror_wait_stream(hEvent_object->stream)",
     },
-    client_after="result = vgs_mirror_after(result, hEvent_object->stream)",
+    client_after="result = vgs_mirror_after_event(result, hEvent_object, entry)",
     doc="Wait for the marked point.",
 )
 fn(

@@ -5,6 +5,7 @@ of cuMemExportToShareableHandle: it is imported. No semaphore exists, so every h
 """
 
 from protocol.gen.dsl import (
+    GRAPH_EXEC,
     INIT,
     INVALID_HANDLE,
     INVALID_VALUE,
@@ -17,8 +18,10 @@ from protocol.gen.dsl import (
     handle,
     out,
     ptr,
+    struct,
     val,
 )
+from protocol.spec.graph_node import NEW
 
 STREAM_ARG = handle("stream", STREAM)
 MEMORY, SEMAPHORE = ptr("extMem", "CUexternalMemory"), ptr("extSem", "CUexternalSemaphore")
@@ -47,6 +50,7 @@ fn(
     doc="A semaphore of another interface: UNKNOWN, as NVIDIA's driver answers to a descriptor of anything else.",
 )
 fn("cuDestroyExternalSemaphore", [SEMAPHORE], asked=INVALID_VALUE, doc="No semaphore exists: INVALID_VALUE.")
+NO_SEMAPHORE = {"!nodeParams || nodeParams->numExtSems": INVALID_VALUE}
 for verb in ("Signal", "Wait"):
     fn(
         f"cu{verb}ExternalSemaphoresAsync",
@@ -61,26 +65,36 @@ for verb in ("Signal", "Wait"):
         doc="No semaphore exists: INVALID_HANDLE.",
     )
     name = f"ExternalSemaphores{verb}Node"
+    PARAMS = ptr("nodeParams", "const CUDA_EXT_SEM_NODE_PARAMS *")
     fn(
         f"cuGraphAdd{name}",
-        [
-            ptr("phGraphNode", "CUgraphNode *"),
-            ptr("hGraph", "CUgraph"),
-            ptr("dependencies", "const CUgraphNode *"),
-            val("numDependencies", SIZE),
-            ptr("nodeParams", "const CUDA_EXT_SEM_NODE_PARAMS *"),
-        ],
-        need=INIT,
-        asked="vgs_semaphore_node(nodeParams)",
-        doc="No semaphore exists: INVALID_VALUE; a node of none is NOT_SUPPORTED.",
+        [*NEW, PARAMS],
+        WAITING,
+        wire=NEW,
+        refuses=NO_SEMAPHORE,
+        given=["phGraphNode", "hGraph", "dependencies", "numDependencies", struct("CUDA_EXT_SEM_NODE_PARAMS")],
+        doc="A node of no semaphores, which only orders others. No semaphore exists: INVALID_VALUE.",
     )
-    NODE, PARAMS = ptr("hNode", "CUgraphNode"), ptr("nodeParams")
+    NODE, TYPE = ptr("hNode", "CUgraphNode"), f"CU_GRAPH_NODE_TYPE_EXT_SEMAS_{verb.upper()}"
+    fn(
+        f"cuGraph{name}GetParams",
+        [NODE, ptr("params_out", "CUDA_EXT_SEM_NODE_PARAMS *")],
+        need=INIT,
+        asked=f"vgs_semaphore_node_params(hNode, {TYPE}, params_out)",
+        doc="The semaphores of such a node: none.",
+    )
     for entry, args in (
-        (f"cuGraph{name}GetParams", [NODE, ptr("params_out")]),
         (f"cuGraph{name}SetParams", [NODE, PARAMS]),
-        (f"cuGraphExec{name}SetParams", [ptr("hGraphExec", "CUgraphExec"), NODE, PARAMS]),
+        (f"cuGraphExec{name}SetParams", [handle("hGraphExec", GRAPH_EXEC), NODE, PARAMS]),
     ):
-        fn(entry, args, need=INIT, asked=INVALID_VALUE, doc="No graph has such a node: INVALID_VALUE.")
+        fn(
+            entry,
+            args,
+            need=INIT,
+            refuses=NO_SEMAPHORE,
+            asked=f"vgs_semaphore_node_check(hNode, {TYPE})",
+            doc="Such a node keeps none. No semaphore exists: INVALID_VALUE.",
+        )
 
 fn(
     "cuMemBatchDecompressAsync",

@@ -6,6 +6,7 @@
 #include "vgs_device.h"
 #include "vgs_enter.h"
 #include "vgs_hello.h"
+#include "vgs_host_end.h"
 #include "vgs_limit.h"
 #include "vgs_range.h"
 #include "vgs_session.h"
@@ -65,11 +66,13 @@ struct vgs_context *vgs_context_of_wire(uint32_t wire_id) {
   return vgs_object_at(VGW_KIND_CONTEXT, wire_id);
 }
 
-/* The library's own registrations in the context end before the context does. */
+/* Host memory of the context that the worker has mapped ends before the context does: the library's own, then the
+ * program's. */
 static void drop_areas(uint32_t wire_id) {
   uint32_t entered = vgs_thread_context_id;
   vgs_thread_context_id = wire_id;
   vgs_area_destroy_context(wire_id);
+  vgs_host_end_context(wire_id);
   vgs_thread_context_id = entered;
 }
 

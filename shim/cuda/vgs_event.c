@@ -63,6 +63,11 @@ static uint64_t recorded_at(struct vgs_event *event, uint32_t *stream) {
   return entry == __atomic_load_n(&event->entry, __ATOMIC_ACQUIRE) ? entry : 0;
 }
 
+uint64_t vgs_event_entry(struct vgs_event *event) {
+  uint32_t stream;
+  return vgs_ring_active() ? recorded_at(event, &stream) : 0;
+}
+
 static bool is_recorded(const struct vgs_event *event) { return __atomic_load_n(&event->recorded, __ATOMIC_ACQUIRE); }
 
 /* All contexts share the legacy stream, so its progress is unknown if there has been more than one context. */

@@ -22,6 +22,9 @@ void vgs_event_of_graph(struct vgs_event *event);
  */
 bool vgs_event_is_done(struct vgs_event *event);
 
+/* The entry of the event's stream when it was recorded last; 0: unknown. */
+uint64_t vgs_event_entry(struct vgs_event *event);
+
 /* Whether the event was recorded and no later work was submitted to its stream. */
 bool vgs_event_is_last(struct vgs_event *event);
 

@@ -5,6 +5,7 @@
 #include "vgs_api.h"
 #include "vgs_device.h"
 #include "vgs_enter.h"
+#include "vgs_graph_node.h"
 #include "vgs_log.h"
 #include "vgs_managed.h"
 #include "vgw_enums.h"
@@ -178,11 +179,18 @@ CUresult vgs_cuImportExternalSemaphore(CUexternalSemaphore *extSem_out, const CU
   return refuse("semaphores of another interface (Vulkan) are not remoted", CUDA_ERROR_UNKNOWN, &named);
 }
 
-CUresult vgs_semaphore_node(const CUDA_EXT_SEM_NODE_PARAMS *params) {
-  static bool named;
-  if (!params || params->numExtSems)
-    return CUDA_ERROR_INVALID_VALUE;
-  return refuse("a graph's node of no external semaphores is not remoted", CUDA_ERROR_NOT_SUPPORTED, &named);
+CUresult vgs_semaphore_node_check(CUgraphNode handle, int type) {
+  const struct vgs_graph_node *node = vgs_graph_node_find(handle);
+  int found = -1;
+  CUresult result = node ? vgs_send_cuGraphNodeGetType(node->object.id, &found) : CUDA_ERROR_INVALID_VALUE;
+  return !result && found != type ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
+CUresult vgs_semaphore_node_params(CUgraphNode handle, int type, CUDA_EXT_SEM_NODE_PARAMS *params) {
+  CUresult result = params ? vgs_semaphore_node_check(handle, type) : CUDA_ERROR_INVALID_VALUE;
+  if (!result)
+    *params = (CUDA_EXT_SEM_NODE_PARAMS){.numExtSems = 0};
+  return result;
 }
 
 /* --- decompression --- */

@@ -7,8 +7,9 @@
 /* End the mapping of external memory at an address, or free the managed memory there. */
 CUresult vgs_external_free(CUdeviceptr address);
 
-/* The result of adding a node of external semaphores to a graph. */
-CUresult vgs_semaphore_node(const CUDA_EXT_SEM_NODE_PARAMS *params);
+/* Nodes of graphs that signal, or wait for, no semaphores. `type`: what the node must be. */
+CUresult vgs_semaphore_node_check(CUgraphNode handle, int type);
+CUresult vgs_semaphore_node_params(CUgraphNode handle, int type, CUDA_EXT_SEM_NODE_PARAMS *params);
 
 /* NOT_SUPPORTED where the current context's device has no decompression engine. */
 CUresult vgs_decompress_check(size_t *error_index);

@@ -44,6 +44,12 @@ CUresult vgs_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgr
     return vgs_cuGraphAddEventWaitNode(phGraphNode, hGraph, dependencies, numDependencies, p->event);
   case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
     return vgs_cuGraphAddEventRecordNode(phGraphNode, hGraph, dependencies, numDependencies, p->event);
+  case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+    return vgs_cuGraphAddExternalSemaphoresSignalNode(phGraphNode, hGraph, dependencies, numDependencies,
+                                                      &(CUDA_EXT_SEM_NODE_PARAMS){.numExtSems = p->semaphores.count});
+  case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+    return vgs_cuGraphAddExternalSemaphoresWaitNode(phGraphNode, hGraph, dependencies, numDependencies,
+                                                    &(CUDA_EXT_SEM_NODE_PARAMS){.numExtSems = p->semaphores.count});
   case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
     return vgs_cuGraphAddMemAllocNode(phGraphNode, hGraph, dependencies, numDependencies, &p->alloc);
   case CU_GRAPH_NODE_TYPE_MEM_FREE:

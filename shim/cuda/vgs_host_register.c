@@ -6,6 +6,7 @@
 #include "vgs_api.h"
 #include "vgs_context.h"
 #include "vgs_device.h"
+#include "vgs_host_end.h"
 #include "vgs_host_map.h"
 #include "vgs_host_mirror.h"
 #include "vgs_log.h"
@@ -101,15 +102,6 @@ CUresult vgs_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags) 
   return result;
 }
 
-/* Pages that were moved into a file by registering become private again, unless the program has mapped something else
- * there. */
-static void move_back(uint64_t begin, uint64_t end) {
-  struct vgs_pages pages;
-  vgs_pages_look(begin, end, &pages);
-  if (pages.kind == VGS_PAGES_FILE && !strncmp(pages.path, "/memfd:" VGS_PAGES_MOVED, sizeof VGS_PAGES_MOVED + 6))
-    vgs_pages_move_back(begin, end);
-}
-
 CUresult vgs_cuMemHostUnregister(void *p) {
   struct vgs_range range;
   if (!vgs_range_find((uintptr_t)p, &range) || range.kind != VGS_RANGE_REGISTERED ||
@@ -119,6 +111,6 @@ CUresult vgs_cuMemHostUnregister(void *p) {
   if (vgs_host_mirror_remove(range.base, &result) || !range.device_address)
     return result;
   result = vgs_send_vgpuHostUnmap(page_floor(range.device_address)); /* this call waits, too */
-  move_back(page_floor(range.base), page_ceiling(range.base + range.nbytes));
+  vgs_host_end_moved(page_floor(range.base), page_ceiling(range.base + range.nbytes));
   return result;
 }

@@ -6,6 +6,7 @@
 #include "vgs_enter.h"
 #include "vgs_host_mirror.h"
 #include "vgs_log.h"
+#include "vgs_order.h"
 #include "vgs_range.h"
 #include "vgs_stream.h"
 #include <errno.h>
@@ -21,6 +22,8 @@ struct mirror {
   uint32_t library;                /* id; 0: it is gone, and the pages stay */
   uint16_t epoch;                  /* epoch of the library's session */
   unsigned char *shadow, *fetched; /* the device's value when it was last fetched; a buffer for the current one */
+  uint32_t sent_in;                /* stream of the last copy to the device */
+  uint64_t sent_at;                /* the stream's entry after that copy; 0: it is over */
   struct mirror *next;
 };
 
@@ -34,7 +37,9 @@ static uint64_t begun, submitted, fetched_at;
 static uint32_t launched_in;          /* the context of the last launch */
 static bool contexts_mixed;           /* launches since `fetched_at` were in several contexts */
 static _Thread_local bool begun_here; /* the thread's last launch has begun and is not counted as submitted */
-enum { STREAMS = 64 };
+enum { STREAMS = 64, CONTEXTS = 8 };
+static CUstream own_streams[CONTEXTS];
+static unsigned next_own;
 #define UNKNOWN UINT64_MAX
 static struct {
   uint64_t at;
@@ -153,6 +158,8 @@ CUresult vgs_mirror_flush(uint32_t stream) {
       uint64_t piece = m->nbytes - done < VGW_PIECE_NBYTES ? m->nbytes - done : VGW_PIECE_NBYTES;
       result = vgs_send_cuMemcpyHtoDAsync_v2(m->base + done, m->shadow + done, piece, stream, false);
     }
+    m->sent_in = stream;
+    m->sent_at = vgs_touch_entry(VGW_KIND_STREAM, stream);
   }
   begun_locked(stream);
   pthread_mutex_unlock(&lock);
@@ -177,14 +184,52 @@ void vgs_mirror_submitted(void) {
   pthread_mutex_unlock(&lock);
 }
 
+/* A stream of the current context in which nothing else runs: in the program's streams a fetch would wait for work
+ * that is later than what the program has waited for. It blocks with no other, and ends with its context. */
+static CUresult own_stream_locked(uint32_t *id) {
+  const struct vgs_stream *known = NULL;
+  unsigned i = 0;
+  while (i < CONTEXTS && !((known = vgs_object_find(VGW_KIND_STREAM, own_streams[i])) &&
+                           known->object.context_id == vgs_thread_context_id))
+    i++;
+  CUresult result = CUDA_SUCCESS;
+  if (i == CONTEXTS) {
+    CUstream *place = &own_streams[next_own];
+    next_own = (next_own + 1) % CONTEXTS;
+    if (vgs_object_find(VGW_KIND_STREAM, *place))
+      vgs_cuStreamDestroy_v2(*place);
+    *place = NULL;
+    result = vgs_cuStreamCreate(place, CU_STREAM_NON_BLOCKING);
+    known = result ? NULL : vgs_object_find(VGW_KIND_STREAM, *place);
+  }
+  if (known)
+    *id = known->object.id;
+  return result;
+}
+
+/* The stream in which to read a variable: behind what the program has changed before a launch, if that may still be on
+ * its way. */
+static CUresult read_in_locked(struct mirror *m, uint32_t *stream) {
+  if (m->sent_at && vgs_touch_is_done(m->sent_in, m->sent_at))
+    m->sent_at = 0;
+  bool sent = m->sent_at && (!m->sent_in || vgs_object_at(VGW_KIND_STREAM, m->sent_in));
+  *stream = sent ? m->sent_in : 0; /* what a destroyed stream had to do goes on */
+  return m->sent_at ? CUDA_SUCCESS : own_stream_locked(stream);
+}
+
 /* Copy only bytes that the device has changed: the program may have written to the others meanwhile. */
-static CUresult fetch_locked(uint32_t stream) {
+static CUresult fetch_locked(void) {
   CUresult result = vgs_host_mirror_fetch();
   for (struct mirror *m = mirrors; m && !result; m = m->next) {
     unsigned char *now = (unsigned char *)(uintptr_t)m->base;
     if (!is_live(m))
       continue;
-    result = vgs_send_cuMemcpyDtoHAsync_v2(m->fetched, m->base, m->nbytes, stream);
+    uint32_t stream;
+    result = read_in_locked(m, &stream);
+    if (!result)
+      result = vgs_send_cuMemcpyDtoHAsync_v2(m->fetched, m->base, m->nbytes, stream);
+    if (!result)
+      m->sent_at = 0;
     for (uint64_t i = 0; i < m->nbytes && !result; i++)
       if (m->fetched[i] != m->shadow[i])
         now[i] = m->shadow[i] = m->fetched[i];
@@ -209,9 +254,7 @@ static CUresult after_wait(uint32_t stream, uint64_t before, bool whole_stream, 
   unsigned slot = stream % STREAMS;
   bool fresh =
       begun == before && (before == fetched_at || (fetched_of[slot].stream == stream && fetched_of[slot].at == before));
-  CUresult result = fresh ? CUDA_SUCCESS : fetch_locked(stream);
-  if (result == CUDA_ERROR_INVALID_HANDLE && stream) /* the event's stream has been destroyed */
-    result = fetch_locked(0);
+  CUresult result = fresh ? CUDA_SUCCESS : fetch_locked();
   /* A wait for a context, or for its legacy stream, is for all launches only if they all were in that context. */
   bool in_one = !contexts_mixed && launched_in == vgs_thread_context_id;
   if (!result && whole_stream && before != UNKNOWN && (stream || in_one)) {
@@ -253,6 +296,15 @@ CUresult vgs_mirror_after(CUresult waited, uint32_t stream) {
   uint64_t before = launches_locked();
   pthread_mutex_unlock(&lock);
   return after_wait(stream, before, false, false);
+}
+
+CUresult vgs_mirror_after_event(CUresult waited, struct vgs_event *event, uint64_t entry) {
+  if (waited || !vgs_diverted(VGS_MIRRORING))
+    return waited;
+  uint32_t stream = event->stream;
+  if (entry && !vgs_touch_is_done(stream, entry))
+    vgs_wait_set_done(stream, entry);
+  return vgs_mirror_after(waited, stream);
 }
 
 CUresult vgs_mirror_before_copy(uint64_t address, uint64_t nbytes, uint32_t stream) {

@@ -168,6 +168,25 @@ bool vgs_range_find(uint64_t address, struct vgs_range *found) {
   return known;
 }
 
+static const struct node *next_host(const struct node *tree, uint32_t context_id, uint64_t from) {
+  if (!tree)
+    return NULL;
+  bool below = tree->range.base < from;
+  const struct node *found = below ? NULL : next_host(tree->left, context_id, from);
+  if (!found && !below && tree->range.context_id == context_id && vgs_range_is_host(&tree->range))
+    found = tree;
+  return found ? found : next_host(tree->right, context_id, from);
+}
+
+bool vgs_range_next_host(uint32_t context_id, uint64_t from, struct vgs_range *found) {
+  pthread_rwlock_rdlock(&lock);
+  const struct node *node = next_host(root, context_id, from);
+  if (node)
+    *found = node->range;
+  pthread_rwlock_unlock(&lock);
+  return node;
+}
+
 void vgs_range_set_advice(const struct vgs_range *range) {
   pthread_rwlock_wrlock(&lock);
   struct node *node = floor_node(range->base);

@@ -95,6 +95,9 @@ static inline bool vgs_range_completes(uint64_t address, uint64_t other) {
 /* The range that holds an address. */
 bool vgs_range_find(uint64_t address, struct vgs_range *found);
 
+/* The first range of host memory in a context that begins at `from` or above it. */
+bool vgs_range_next_host(uint32_t context_id, uint64_t from, struct vgs_range *found);
+
 /* Remove the range that begins at `base`. False if there is none, or it is host memory although a device range was
  * wanted, or the other way round. */
 bool vgs_range_remove(uint64_t base, bool host, struct vgs_range *removed);

@@ -132,13 +132,49 @@ for verb in ("Signal", "Wait"):
     assert act(None, None, 0, None) == INVALID_VALUE
     name = f"ExternalSemaphores{verb}Node"
     add, count = getattr(cuda, f"cuGraphAdd{name}"), create_string_buffer(24)
-    assert add(byref(made), graph, None, c_size_t(0), count) == NOT_SUPPORTED
     count[16] = 1
     assert add(byref(made), graph, None, c_size_t(0), count) == INVALID_VALUE
     assert add(byref(made), graph, None, c_size_t(0), None) == INVALID_VALUE
     assert getattr(cuda, f"cuGraph{name}GetParams")(node, params) == INVALID_VALUE
     assert getattr(cuda, f"cuGraph{name}SetParams")(node, params) == INVALID_VALUE
     assert getattr(cuda, f"cuGraphExec{name}SetParams")(executable, node, params) == INVALID_VALUE
+"""
+    )
+
+
+def test_nodes_of_no_semaphores(simulate: Simulate) -> None:
+    """As tests/gpu/semaphore_nodes.py shows it of NVIDIA's driver."""
+    simulate(
+        EXTERNAL
+        + """
+none, one = create_string_buffer(24), create_string_buffer(24)
+one[16] = 1
+def type_of(node):
+    found = c_int(-1)
+    ok(cuda.cuGraphNodeGetType(node, byref(found)))
+    return found.value
+for verb, other, number in (("Signal", "Wait", 8), ("Wait", "Signal", 9)):
+    graph = new(cuda.cuGraphCreate, 0)
+    first = new(cuda.cuGraphAddEmptyNode, graph, None, c_size_t(0))
+    node = new(getattr(cuda, f"cuGraphAddExternalSemaphores{verb}Node"), graph, byref(first), c_size_t(1), none)
+    params = create_string_buffer(struct.pack("<iiQ", number, 0, 0) + bytes(240))
+    generic = new(cuda.cuGraphAddNode, graph, byref(node), c_size_t(1), params)
+    assert type_of(node) == type_of(generic) == number
+    read = create_string_buffer(b"7" * 24)
+    ok(getattr(cuda, f"cuGraphExternalSemaphores{verb}NodeGetParams")(node, read))
+    assert read.raw[:20] == bytes(20)
+    assert getattr(cuda, f"cuGraphExternalSemaphores{other}NodeGetParams")(node, read) == INVALID_VALUE
+    copy = new(cuda.cuGraphNodeFindInClone, node, new(cuda.cuGraphClone, graph))
+    assert type_of(copy) == number
+    executable = new(cuda.cuGraphInstantiateWithFlags, graph, c_uint64(0))
+    for each, wanted in ((verb, 0), (other, INVALID_VALUE)):
+        name = f"ExternalSemaphores{each}NodeSetParams"
+        for params, result in ((none, wanted), (one, INVALID_VALUE), (None, INVALID_VALUE)):
+            assert getattr(cuda, f"cuGraph{name}")(node, params) == result
+            assert getattr(cuda, f"cuGraphExec{name}")(executable, node, params) == result
+    ok(cuda.cuGraphLaunch(executable, None))
+    ok(cuda.cuCtxSynchronize())
+    ok(cuda.cuGraphDestroyNode(node))
 """
     )
 

@@ -94,6 +94,30 @@ ok(scale(f, big[3].value, 2, 2))
     assert "limits.host_memory_mib" in output
 
 
+def test_copies_end_with_their_context(endpoint: str) -> None:
+    """The worker has 4 MiB for copies, and memory that a program has not freed is its context's."""
+    run(
+        endpoint,
+        HELPERS
+        + """
+ok(cuda.cuInit(0))
+for turn in range(4):
+    ctx = c_void_p()
+    ok(cuda.cuCtxCreate_v2(byref(ctx), 0, 0))
+    memory, managed, registered = pinned(1 << 20, 2), c_uint64(), ctypes.create_string_buffer(1 << 20)
+    ok(cuda.cuMemAllocManaged(byref(managed), c_size_t(1 << 20), 1))
+    ok(cuda.cuMemHostRegister_v2(registered, c_size_t(1 << 20), 2))
+    ok(cuda.cuMemHostGetDevicePointer_v2(byref(c_uint64()), registered, 0))
+    store(memory, 5, 6)
+    f = function(module(), b"scale")
+    ok(scale(f, memory.value, 2, 3))
+    ok(cuda.cuCtxSynchronize())
+    assert load(memory, 2) == [15, 18]
+    ok(cuda.cuCtxDestroy_v2(ctx))
+""",
+    )
+
+
 def test_nr09_gr9_managed_memory(endpoint: str) -> None:
     run(
         endpoint,

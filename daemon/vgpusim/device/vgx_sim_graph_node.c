@@ -76,6 +76,22 @@ CUresult vgx_sim_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph, c
   return vgx_sim_graph_add(phGraphNode, hGraph, dependencies, numDependencies, VGX_SIM_NODE_EMPTY, NULL, NULL);
 }
 
+CUresult vgx_sim_cuGraphAddExternalSemaphoresSignalNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                                        const CUgraphNode *dependencies, size_t numDependencies,
+                                                        const CUDA_EXT_SEM_NODE_PARAMS *nodeParams) {
+  return nodeParams->numExtSems ? CUDA_ERROR_INVALID_VALUE
+                                : vgx_sim_graph_add(phGraphNode, hGraph, dependencies, numDependencies,
+                                                    CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL, NULL, NULL);
+}
+
+CUresult vgx_sim_cuGraphAddExternalSemaphoresWaitNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                                      const CUgraphNode *dependencies, size_t numDependencies,
+                                                      const CUDA_EXT_SEM_NODE_PARAMS *nodeParams) {
+  return nodeParams->numExtSems ? CUDA_ERROR_INVALID_VALUE
+                                : vgx_sim_graph_add(phGraphNode, hGraph, dependencies, numDependencies,
+                                                    CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT, NULL, NULL);
+}
+
 CUresult vgx_sim_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v2 *nodeParams) {
   CUcontext ctx;
   struct vgx_sim_op *op;

@@ -68,7 +68,7 @@ class Limited:
 
     def set(self, name: str, value: int) -> None:
         """Set a variable of the driver."""
-        kind = ctypes.c_int if name in ("fails", "reuses", "busy", "silent") else ctypes.c_uint64
+        kind = ctypes.c_int if name in ("fails", "reuses", "busy", "silent", "holds") else ctypes.c_uint64
         kind.in_dll(self.library, f"vgt_{name}").value = value
 
     def write(self, row: int, nbytes: int) -> None:

@@ -6,6 +6,7 @@ import ctypes
 import random
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,26 @@ def test_what_is_freed_in_a_stream_counts_until_the_stream_comes_to_it(begin: Be
     limited.ok("pool_trim", 0)
     assert limited.used == limited.reserved == 0
     limited.ok("alloc", 128 * MIB)
+
+
+def test_a_wait_for_a_stream_stops_no_other_thread(begin: Begin) -> None:
+    """The stream was idle when it was asked about; then another thread has submitted work to it."""
+    limited = begin(128)
+    limited.ok("free_async", limited.ok("pool_alloc", 0, MIB))
+    limited.set("holds", 1)
+    waits = ctypes.c_int.in_dll(limited.library, "vgt_waits")
+    with ThreadPoolExecutor() as pool:
+        trimming = pool.submit(limited, "pool_trim", 0)
+        try:
+            wait_until(lambda: waits.value == 1)
+            assert pool.submit(limited, "pool_alloc", 0, MIB).result(60) == 0
+            assert pool.submit(limited, "free_async", 2).result(60) == 0
+            destroying = pool.submit(limited, "stream_destroy")
+            assert not trimming.done()
+            assert not destroying.done(), "a stream that is waited for does not end"
+        finally:
+            limited.set("holds", 0)
+        assert trimming.result(60) == destroying.result(60) == 0
 
 
 def test_a_pool_that_takes_more_than_it_was_asked_for(begin: Begin) -> None:

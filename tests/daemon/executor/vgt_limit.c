@@ -1,5 +1,8 @@
 /* A driver that only counts, behind the bound of device memory (vgx_limit.c): linear memory, physical memory, pools
- * that reserve in blocks of 32 MiB and keep what is freed, and graphs whose nodes allocate. One device, one thread. */
+ * that reserve in blocks of 32 MiB and keep what is freed, and graphs whose nodes allocate. One device; calls that
+ * change it take turns. */
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -15,6 +18,8 @@
 enum { ALLOCATIONS = 4096, POOLS = 8 };
 
 int vgt_busy;              /* streams have work to do */
+atomic_int vgt_holds;      /* a wait for a stream does not end */
+atomic_int vgt_waits;      /* how many have begun */
 int vgt_fails;             /* the driver's functions that allocate answer OUT_OF_MEMORY */
 uint64_t vgt_graph_nbytes; /* what the next graph's node allocates */
 uint64_t vgt_graph_kept;   /* reserved for graphs */
@@ -249,12 +254,17 @@ static CUresult stream_query(CUstream stream) { return (void)stream, vgt_busy ? 
 
 static CUresult stream_wait(CUstream stream) {
   (void)stream;
+  atomic_fetch_add(&vgt_waits, 1);
+  while (atomic_load(&vgt_holds)) /* work that another thread has submitted since the stream was asked about */
+    sched_yield();
   for (int i = 0; i < POOLS; i++) {
     pools[i].used -= pools[i].freed;
     pools[i].freed = 0;
   }
   return CUDA_SUCCESS;
 }
+
+static CUresult stream_destroy(CUstream stream) { return (void)stream, CUDA_SUCCESS; }
 
 static CUresult capture_info(CUstream stream, int *status, uint64_t *id, CUgraph *graph, const CUgraphNode **nodes,
                              size_t *count) {
@@ -302,6 +312,7 @@ void vgt_begin(struct vgw_ledger *to, uint64_t limit_nbytes, int has_pools) {
       .cuMemRelease = mem_release,
       .cuMemUnmap = mem_unmap,
       .cuPointerGetAttribute = attribute_of,
+      .cuStreamDestroy_v2 = stream_destroy,
       .cuStreamGetCaptureInfo_v2 = capture_info,
       .cuStreamQuery = stream_query,
       .cuStreamSynchronize = stream_wait,
@@ -324,6 +335,8 @@ int vgt_pitch(uint64_t width, uint64_t height, uint64_t *key) {
 }
 
 int vgt_free(uint64_t key) { return (int)limited->cuMemFree_v2(key); }
+
+int vgt_stream_destroy(void) { return (int)limited->cuStreamDestroy_v2(NULL); }
 
 int vgt_free_async(uint64_t key) { return (int)limited->cuMemFreeAsync(key, NULL); }
 
