@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEPT_NBYTES_MAX (64ull << 20) /* in each queue, with what keeping takes */
+/* In each queue, with what keeping takes. A client of ours has fewer bytes of records under way (vgs_record_stream.c);
+ * for another one reading stops here, and with it host functions, until a call that the driver blocks goes on or the
+ * session ends. */
+#define KEPT_NBYTES_MAX (256ull << 20)
 
 struct vgx_ahead_record {
   struct vgx_ahead_record *next;

@@ -70,7 +70,7 @@ void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct v
   struct vgx_session *s = t->s;
   struct vgx_reply out = {.record = t->output, .shared = t->shared};
   bool waits = h->flags & VGW_WANT_REPLY;
-  uint64_t correlation = 0, recorded = vgx_recording_on ? vgx_recording_call(h, in) : 0;
+  uint64_t correlation = 0, recorded = vgx_recording_on ? vgx_recording_call(s, h, in) : 0;
   if (h->flags & VGW_CORRELATED && !take_correlation(s, in, &correlation))
     return;
   if (s->options->calls_per_s && !(op->flags & VGX_ABOUT_CHANNEL))
@@ -86,7 +86,7 @@ void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct v
     return;
   if (!waits) {
     if (recorded)
-      vgx_recording_answer(recorded, &(struct vgw_header){.length = sizeof *h, .context = (uint32_t)result}, &out);
+      vgx_recording_answer(s, recorded, &(struct vgw_header){.length = sizeof *h, .context = (uint32_t)result}, &out);
     if (result != CUDA_SUCCESS && vgx_defer(s, result))
       vgx_log(s, 6, "queued %s failed with %d; the next blocking call returns it", op->name, result);
     return;
@@ -105,6 +105,6 @@ void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct v
       .context = (uint32_t)result,
   };
   if (recorded)
-    vgx_recording_answer(recorded, &reply, &out);
+    vgx_recording_answer(s, recorded, &reply, &out);
   t->answer(t, &reply, &out);
 }

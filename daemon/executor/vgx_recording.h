@@ -8,7 +8,12 @@
 
 #include "vgw_wire.h"
 
+#ifndef VGX_RECORDING_TIMEOUT_MS
+#define VGX_RECORDING_TIMEOUT_MS 5000
+#endif
+
 struct vgx_reply;
+struct vgx_session;
 
 enum vgx_recorded {
   VGX_RECORDED_CALL = 1,   /* the record as it came */
@@ -25,11 +30,14 @@ struct vgx_recorded_entry {
 /* Whether this process records. Set before vgx_serve. */
 extern bool vgx_recording_on;
 
-/* Before vgx_serve: record to `fd`, at most about `limit_nbytes`; takes ownership of the descriptor. */
+/* Before vgx_serve: record to `fd`, at most about `limit_nbytes`; takes ownership of the descriptor. If
+ * that is a pipe which is full and not read for VGX_RECORDING_TIMEOUT_MS, recording stops, and the log says so: the
+ * session does not wait for the operator's disk. */
 void vgx_recording_set(int fd, uint64_t limit_nbytes);
 
 /* A call begins; returns its number. `in` stands behind the header. */
-uint64_t vgx_recording_call(const struct vgw_header *header, const struct vgw_cursor *in);
-void vgx_recording_answer(uint64_t call, const struct vgw_header *reply, const struct vgx_reply *out);
+uint64_t vgx_recording_call(struct vgx_session *s, const struct vgw_header *header, const struct vgw_cursor *in);
+void vgx_recording_answer(struct vgx_session *s, uint64_t call, const struct vgw_header *reply,
+                          const struct vgx_reply *out);
 
 #endif

@@ -82,6 +82,8 @@ static CUresult look(struct vgx_session *s, struct answer *answer, uint64_t addr
   return result;
 }
 
+/* An error behind pages that are in the answer is left to the call that goes on from there: the client has to get what
+ * the digests say that it was sent. */
 CUresult vgx_vgpuHostChanges(struct vgx_session *s, const struct vgw_req_vgpuHostChanges *req, const void *pages,
                              struct vgw_rep_vgpuHostChanges *rep, void *changes, uint64_t *changes_nbytes) {
   struct answer answer = {.bytes = changes, .capacity = *changes_nbytes};
@@ -91,19 +93,23 @@ CUresult vgx_vgpuHostChanges(struct vgx_session *s, const struct vgw_req_vgpuHos
        i += sizeof(struct vgw_host_pages)) {
     struct vgw_host_pages asked;
     memcpy(&asked, (const char *)pages + i, sizeof asked);
-    if (!vgx_in_window(asked.address, asked.nbytes))
-      return CUDA_ERROR_INVALID_VALUE;
+    if (!vgx_in_window(asked.address, asked.nbytes)) {
+      if (!answer.nbytes)
+        return CUDA_ERROR_INVALID_VALUE;
+      full = true;
+      break;
+    }
     uint64_t count = asked.nbytes / VGX_PAGE_NBYTES, at = skipped < count ? skipped : count;
     skipped -= at;
     answer.run.nbytes = 0;
     while (at < count && !full) {
       uint64_t part = count - at < AT_ONCE ? count - at : AT_ONCE, done;
       CUresult result = look(s, &answer, asked.address + at * VGX_PAGE_NBYTES, part, &done);
-      if (result)
+      if (result && !answer.nbytes)
         return result;
       at += done;
       looked_at += done;
-      full = done < part || looked_at >= LOOKED_AT_MAX;
+      full = result || done < part || looked_at >= LOOKED_AT_MAX;
     }
   }
   rep->filled = *changes_nbytes = answer.nbytes;

@@ -280,6 +280,8 @@ int vgx_serve(int fd, const struct vgx_serve_options *options) {
     options->backend->set_reason(vgx_reason_add);
   if (options->backend->set_compiling)
     options->backend->set_compiling(vgx_compile_begin, vgx_compile_end);
+  if (options->backend->end_waits)
+    options->backend->end_waits(false);
   s->backend = options->backend;
   kept = *options;
   s->options = &kept;

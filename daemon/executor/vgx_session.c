@@ -40,6 +40,8 @@ void vgx_end(struct vgx_session *s, enum vgx_reason reason, const char *text) {
   snprintf(s->reason_text, sizeof s->reason_text, "%s", text);
   atomic_store(&s->ended, true);
   shutdown(s->fd, SHUT_RDWR);
+  if (s->backend && s->backend->end_waits)
+    s->backend->end_waits(true);
   vgx_callbacks_wake(s);
   pthread_mutex_lock(&s->ahead.lock);
   pthread_cond_broadcast(&s->ahead.changed);

@@ -25,7 +25,7 @@
 
 #define VGX_TEXT_NBYTES 4096 /* longest kernel or variable name, NUL included */
 #define VGX_DEVICES_MAX 64
-#define VGX_MAX_FDS 16                /* descriptors received and not yet used */
+#define VGX_MAX_FDS 128               /* descriptors received and not yet used: one for each of a client's threads */
 #define VGX_MAX_MAPPINGS 65536        /* pinned regions */
 #define VGX_MAX_IMAGES 4096           /* uploaded and not yet dropped */
 #define VGX_IMAGE_NBYTES (1ull << 31) /* all uploaded images of a session together */

@@ -30,6 +30,9 @@ struct vgx_backend {
   void (*set_reason)(void (*reason)(CUresult result, bool ends, const char *text));
   /* What to call around the compiling that a launch makes it do; `begin` refuses it by not returning SUCCESS. */
   void (*set_compiling)(CUresult (*begin)(uint64_t *begun_ns), void (*end)(uint64_t begun_ns));
+  /* `over`: end the waits of streams for words of memory, and begin none: the session is over. NULL: the backend has
+   * none that this process could end. */
+  void (*end_waits)(bool over);
   /* What a node's work has as its graph_node. NULL: that is not known. */
   CUresult (*node_number)(CUgraphNode node, uint64_t *number);
   /* Profiling: where to put what the device did (NULL: nowhere any more), from any thread (a record of NULL:

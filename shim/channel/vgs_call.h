@@ -42,6 +42,10 @@ enum { VGS_AHEAD = 32 };
 /* The calling thread's current context, by its id on the wire; 0 for none. Kept by shim/cuda. */
 extern VGS_THREAD_LOCAL uint32_t vgs_thread_context_id;
 
+/* The thread runs host functions, for which streams wait in the worker: its queued calls never wait for their replies.
+ */
+extern VGS_THREAD_LOCAL bool vgs_thread_serves;
+
 /* The number that a profiler gave the exported call this thread is inside: its records carry it (VGW_CORRELATED). 0:
  * none. Kept by shim/cuda. */
 extern VGS_THREAD_LOCAL uint64_t vgs_thread_correlation;

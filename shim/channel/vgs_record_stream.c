@@ -5,6 +5,7 @@
 #include "vgs_session.h"
 #include "vgs_socket.h"
 #include "vgw_progress.h"
+#include "vgw_records.h"
 #include "vgw_wire.h"
 #include <errno.h>
 #include <poll.h>
@@ -17,10 +18,16 @@
 
 enum { RECEIVE_NBYTES = 16384, PROGRESS_NBYTES = 1024 };
 
+/* Once there are host functions, the worker reads records ahead of those that it executes (vgx_ahead.h). It has to keep
+ * them, and would have to stop reading at some number of bytes; then it could not read that a host function is done,
+ * for which the call that it executes may wait. So with more bytes under way, a call waits for its reply. */
+#define UNDER_WAY_NBYTES (16u << 20)
+
 /* A call whose reply a thread sleeps for; lies on that thread's stack. */
 struct waiter {
   struct vgs_call *call;
   uint32_t sequence;
+  uint64_t sent_nbytes; /* of all records up to this one that are executed in turn */
   bool done, sleeps;
   uint16_t notices; /* VGW_*_PENDING */
   CUresult result;
@@ -38,7 +45,10 @@ static struct {
   int attached;       /* atomic; a worker is at the other end */
   void (*lose)(void); /* the session's: called before and after `error` is set */
   pthread_mutex_t send;
-  uint32_t sequence; /* under send */
+  uint32_t sequence;       /* under send */
+  uint64_t sent_nbytes;    /* atomic, written under send; of records that are executed in turn */
+  uint64_t taken_nbytes;   /* atomic, written under wait; of those that the worker keeps no longer */
+  bool has_host_functions; /* atomic */
   pthread_mutex_t wait;
   struct waiter *waiters; /* under wait, as is reading */
   bool reading;
@@ -52,6 +62,8 @@ void vgs_stream_start(int fd, uint32_t record_nbytes, void (*lose)(void)) {
   stream.record_nbytes = record_nbytes;
   stream.begin = stream.end = 0;
   stream.sequence = 0;
+  stream.sent_nbytes = stream.taken_nbytes = 0;
+  stream.has_host_functions = false;
   __atomic_store_n(&stream.attached, 0, __ATOMIC_RELEASE);
   __atomic_store_n(&stream.error, 0, __ATOMIC_RELEASE);
 }
@@ -218,6 +230,8 @@ static void read_reply(void) {
   waiter->result = result;
   waiter->notices = header.flags;
   waiter->done = true;
+  if (waiter->sent_nbytes > stream.taken_nbytes)
+    __atomic_store_n(&stream.taken_nbytes, waiter->sent_nbytes, __ATOMIC_RELEASE);
   pthread_cond_signal(waiter->wake);
   pthread_mutex_unlock(&stream.wait);
 }
@@ -284,6 +298,18 @@ static void wait_for_reply(struct waiter *waiter) {
 
 /* --- requests --- */
 
+/* Whether the worker executes such a record after those that came before it (vgx_ahead_overtakes, vgx_ahead_asks). */
+static bool is_in_turn(uint16_t opcode) {
+  return opcode != VGW_OP_vgpuCallbackDone && opcode != VGW_OP_vgpuHostRead && opcode != VGW_OP_vgpuHostChanges &&
+         opcode != VGW_OP_vgpuHostWrite && opcode != VGW_OP_vgpuNextCallback;
+}
+
+static bool is_too_far_ahead(void) {
+  return __atomic_load_n(&stream.has_host_functions, __ATOMIC_ACQUIRE) &&
+         __atomic_load_n(&stream.sent_nbytes, __ATOMIC_ACQUIRE) >
+             __atomic_load_n(&stream.taken_nbytes, __ATOMIC_ACQUIRE) + UNDER_WAY_NBYTES;
+}
+
 /* Write one record. The lock keeps records whole and in the order in which calls began. */
 static CUresult send_record(struct vgs_call *call, struct waiter *waiter, void (*sent)(const struct vgs_call *, bool)) {
   static const uint8_t zeros[8];
@@ -314,7 +340,12 @@ static CUresult send_record(struct vgs_call *call, struct waiter *waiter, void (
                             (vgs_thread_correlation ? VGW_CORRELATED : 0));
   pthread_mutex_lock(&stream.send);
   header.sequence = ++stream.sequence;
+  if (is_in_turn(call->opcode))
+    __atomic_store_n(&stream.sent_nbytes, stream.sent_nbytes + length, __ATOMIC_RELEASE);
+  if (call->opcode == VGW_OP_vgpuHostCallback || call->opcode == VGW_OP_vgpuNextCallback)
+    __atomic_store_n(&stream.has_host_functions, true, __ATOMIC_RELEASE);
   if (waiter) {
+    waiter->sent_nbytes = is_in_turn(call->opcode) ? stream.sent_nbytes : 0;
     waiter->sequence = header.sequence;
     pthread_mutex_lock(&stream.wait);
     waiter->next = stream.waiters;
@@ -332,10 +363,18 @@ static CUresult send_record(struct vgs_call *call, struct waiter *waiter, void (
 
 CUresult vgs_stream_call(struct vgs_call *call, bool wait, void (*sent)(const struct vgs_call *, bool),
                          uint16_t *notices) {
-  if (wait)
+  if (wait || (is_in_turn(call->opcode) && !vgs_thread_serves && is_too_far_ahead()))
     return vgs_stream_call_all(call, 1, sent, notices);
   CUresult result = send_record(call, NULL, sent);
   return result ? result : vgs_stream_error();
+}
+
+/* Wait for a reply. *first: the first error of several calls. */
+static void collect(struct waiter *waiter, CUresult *first, uint16_t *notices) {
+  wait_for_reply(waiter);
+  *notices |= waiter->done ? waiter->notices : 0;
+  if (!*first)
+    *first = waiter->done ? waiter->result : vgs_stream_error();
 }
 
 CUresult vgs_stream_call_all(struct vgs_call *calls, uint32_t count, void (*sent)(const struct vgs_call *, bool),
@@ -343,19 +382,17 @@ CUresult vgs_stream_call_all(struct vgs_call *calls, uint32_t count, void (*sent
   pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
   struct waiter waiters[VGS_AHEAD];
   CUresult result = CUDA_SUCCESS;
-  uint32_t registered = 0;
+  CUresult first = CUDA_SUCCESS;
+  uint32_t registered = 0, over = 0;
+  *notices = 0;
   while (registered < count && !result) {
+    while (over < registered && is_too_far_ahead())
+      collect(&waiters[over++], &first, notices);
     waiters[registered] = (struct waiter){.call = &calls[registered], .wake = &wake};
     result = send_record(&calls[registered], &waiters[registered], sent);
     registered += !result; /* a refused record was not registered */
   }
-  *notices = 0;
-  CUresult first = CUDA_SUCCESS;
-  for (uint32_t i = 0; i < registered; i++) { /* each is waited for: replies are written to its call's buffers */
-    wait_for_reply(&waiters[i]);
-    *notices |= waiters[i].done ? waiters[i].notices : 0;
-    if (!first)
-      first = waiters[i].done ? waiters[i].result : vgs_stream_error();
-  }
+  while (over < registered) /* each is waited for: replies are written to its call's buffers */
+    collect(&waiters[over++], &first, notices);
   return first ? first : result;
 }

@@ -62,6 +62,7 @@ static void discard(struct callback *callback) {
 }
 
 static void *serve(void *unused) {
+  vgs_thread_serves = true;
   for (;;) {
     uint32_t id;
     int status;

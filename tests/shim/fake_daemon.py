@@ -89,6 +89,7 @@ class FakeDaemon:
         self.answers = answers
         self.hellos: list[Any] = []
         self.calls: list[tuple[str, Fields, list[bytes], int]] = []  # name, fields, parts, context
+        self.waited: list[str] = []  # names of the records whose reply the client waits for
         self.connections: list[socket.socket] = []
         self.ended = 0
         self._lock = threading.Lock()
@@ -145,6 +146,8 @@ class FakeDaemon:
             fields, parts = _decode(record, body)
             with self._lock:
                 self.calls.append((record.name, fields, parts, context))
+                if flags & WANT_REPLY:
+                    self.waited.append(record.name)
             handler = self.answers.get(record.name)
             arguments = (connection, sending, record, flags, sequence, handler, fields, parts)
             if handler is not None and getattr(handler, "blocks", False):

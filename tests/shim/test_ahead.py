@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
-from tests.shim.client import PRELUDE
+from tests.shim.client import PRELUDE, run
+from tests.shim.fake_daemon import FakeDaemon, Memory, blocking
 
 PROGRAM = """
 HOST = ctypes.CFUNCTYPE(None, c_void_p)
@@ -43,3 +45,31 @@ def test_what_is_read_ahead_is_executed_in_order(
     program = [sys.executable, "-c", PRELUDE + textwrap.dedent(PROGRAM)]
     done = vgpu_run(program, options=["--config", str(config)])
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+COPIES = """
+HOST = ctypes.CFUNCTYPE(None, c_void_p)
+context()
+if HOST_FUNCTION:
+    nothing = HOST(lambda _: None)
+    ok(cuda.cuLaunchHostFunc(new(cuda.cuStreamCreate, 1), nothing, None))
+n = 1 << 20
+stream, memory, source = new(cuda.cuStreamCreate, 1), alloc(n), create_string_buffer(n)
+for _ in range(64):
+    ok(cuda.cuMemcpyHtoDAsync_v2(memory, source, c_size_t(n), stream))
+os._exit(0)
+"""
+
+
+def test_with_host_functions_few_bytes_are_under_way(tmp_path: Path) -> None:
+    """The worker has to keep what it reads ahead, so a call waits for its reply every 16 MiB."""
+    over = threading.Event()
+    next_callback = blocking(lambda *_: (over.wait(), (600, {}, b""))[1])
+    with FakeDaemon(tmp_path / "s", cuMemAlloc_v2=Memory().alloc, vgpuNextCallback=next_callback) as daemon:
+        waits = []
+        for host_function in (False, True):
+            before = len(daemon.waited)
+            run(daemon.url, f"HOST_FUNCTION = {host_function}\n{COPIES}")
+            waits.append(daemon.waited[before:].count("cuMemcpyHtoDAsync_v2"))
+        over.set()
+    assert waits == [0, 3]

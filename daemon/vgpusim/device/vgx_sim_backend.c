@@ -7,6 +7,7 @@
 #include "vgx_sim_graph.h"
 #include "vgx_sim_ipc.h"
 #include "vgx_sim_table.h"
+#include "vgx_sim_word.h"
 
 #define MEMBER(name) .name = vgx_sim_##name,
 
@@ -18,6 +19,7 @@ static const struct vgx_backend backend = {.name = "simulator",
                                            .take_output = vgx_sim_take_output,
                                            .set_reason = vgx_sim_set_reason,
                                            .set_compiling = vgx_sim_set_compiling,
+                                           .end_waits = vgx_sim_words_end,
                                            .node_number = vgx_sim_node_number,
                                            .measure = vgx_sim_measure,
                                            .correlate = vgx_sim_correlate,

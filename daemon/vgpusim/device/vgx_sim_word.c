@@ -1,5 +1,5 @@
 /* Words of memory that streams wait for and write. A write to such a word gives no signal, so a wait polls it, on one
- * of the queue's threads. Locking: none of its own; the queue orders the work. */
+ * of the queue's threads, until the session ends. Locking: none of its own; the queue orders the work. */
 #include "vgx_sim_word.h"
 
 #include <stdatomic.h>
@@ -19,6 +19,16 @@ struct word_op {
   uint32_t count;
   CUstreamBatchMemOpParams params[];
 };
+
+/* One execution of an operation: it can run several times at once. */
+struct words_run {
+  const struct word_op *op;
+  bool ended; /* by the session's end */
+};
+
+static atomic_bool is_over;
+
+void vgx_sim_words_end(bool over) { atomic_store(&is_over, over); }
 
 static bool is_wide(uint32_t operation) {
   return operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 || operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
@@ -41,18 +51,22 @@ static bool is_there(const CUstreamBatchMemOpParams *p) {
   }
 }
 
-static void wait_for(const CUstreamBatchMemOpParams *p) {
-  if (is_there(p))
-    return;
+/* False: the session has ended first. */
+static bool wait_for(const CUstreamBatchMemOpParams *p) {
+  bool there = is_there(p);
+  if (there)
+    return true;
   vgx_sim_word_wait_begin();
-  while (!is_there(p))
+  while (!(there = is_there(p)) && !atomic_load(&is_over))
     nanosleep(&(struct timespec){0, POLL_NS}, NULL);
   vgx_sim_word_wait_end();
+  return there;
 }
 
 static void run_words(void *argument) {
-  const struct word_op *op = argument;
-  for (uint32_t i = 0; i < op->count; i++) {
+  struct words_run *run = argument;
+  const struct word_op *op = run->op;
+  for (uint32_t i = 0; i < op->count && !run->ended; i++) {
     const CUstreamBatchMemOpParams *p = &op->params[i];
     switch (p->operation) {
     case CU_STREAM_MEM_OP_WRITE_VALUE_32:
@@ -63,7 +77,7 @@ static void run_words(void *argument) {
       break;
     case CU_STREAM_MEM_OP_WAIT_VALUE_32:
     case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-      wait_for(p);
+      run->ended = !wait_for(p);
       break;
     default: /* all writes are visible already */
       atomic_thread_fence(memory_order_seq_cst);
@@ -73,9 +87,10 @@ static void run_words(void *argument) {
 
 static CUresult run(struct vgx_sim_op *op) {
   struct vgx_sim_fault fault;
-  CUresult result = vgx_sim_guarded(NULL, run_words, op, &fault);
+  struct words_run own = {.op = (const struct word_op *)op};
+  CUresult result = vgx_sim_guarded(NULL, run_words, &own, &fault);
   if (result == CUDA_SUCCESS)
-    return result;
+    return own.ended ? CUDA_ERROR_CONTEXT_IS_DESTROYED : result; /* so that what follows in the stream is not run */
   vgx_sim_reason(CUDA_ERROR_ILLEGAL_ADDRESS, false, "an operation on a word faulted at 0x%llx",
                  (unsigned long long)fault.address);
   return CUDA_ERROR_ILLEGAL_ADDRESS;

@@ -8,5 +8,7 @@
 CUresult vgx_sim_words_create(const CUstreamBatchMemOpParams *params, uint32_t count, struct vgx_sim_op **op);
 /* The operation's parameters, which are valid as long as it exists. Returns their number. */
 uint32_t vgx_sim_words_of(struct vgx_sim_op *op, CUstreamBatchMemOpParams **params);
+/* See end_waits in vgx_backend.h. */
+void vgx_sim_words_end(bool over);
 
 #endif
