@@ -15,7 +15,6 @@ import random
 import secrets
 import signal
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -24,52 +23,74 @@ from dataclasses import dataclass
 
 from tests.chaos.audit import SETTLE_S, Holdings, all_gone, launchers_of, processes_of, settled
 from tests.daemon.hostile_session import HostileSession
-from tests.daemon.running import Running, start_client, wait_until
+from tests.daemon.running import Running, wait_until
 from tests.fuzz.executor import hostile_host
 
 
-def worker_of(running: Running, client: subprocess.Popen[bytes]) -> int:
+class Client:
+    """An attached client in a process of its own: a fork of this one, as a program's start would take most of the time
+    of a round.
+    """
+
+    def __init__(self, running: Running) -> None:
+        self._attached, attached = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                with running.client(timeout_s=200) as client:
+                    client.hello()
+                    client.attach()
+                    os.write(attached, b"+")
+                    time.sleep(600)
+            finally:
+                os._exit(1)
+        os.close(attached)
+        assert os.read(self._attached, 1), "the client was not served"
+
+    def end(self) -> None:
+        """Kill and reap it."""
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self._attached)
+
+
+def worker_of(running: Running, client: Client) -> int:
     [worker] = [each["worker_pid"] for each in running.status()["sessions"] if each["pid"] == client.pid]
     return int(worker)
 
 
-def end(client: subprocess.Popen[bytes]) -> None:
-    client.kill()
-    client.communicate()
-
-
 def kill_the_client(running: Running, _: random.Random) -> None:
-    end(start_client(running))
+    Client(running).end()
 
 
 def kill_the_worker(running: Running, _: random.Random) -> None:
-    client = start_client(running)
+    client = Client(running)
     os.kill(worker_of(running, client), signal.SIGKILL)
-    end(client)
+    client.end()
 
 
 def stop_the_worker(running: Running, _: random.Random) -> None:
-    client = start_client(running)
+    client = Client(running)
     worker = worker_of(running, client)
     os.kill(worker, signal.SIGSTOP)
     running.wait_log(rf"worker ended session=\d+ worker={worker}\b")
-    end(client)
+    client.end()
 
 
 def stop_the_client(running: Running, _: random.Random) -> None:
-    client = start_client(running)
+    client = Client(running)
     os.kill(client.pid, signal.SIGSTOP)
-    end(client)
+    client.end()
 
 
 def kill_by_name(running: Running, *names: str) -> None:
-    client = start_client(running)
+    client = Client(running)
     found = launchers_of(running.process.pid)
     for pid in (pid for name in names for pid in found[name]):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    end(client)
-    end(start_client(running))
+    client.end()
+    Client(running).end()
 
 
 def kill_the_launcher(running: Running, _: random.Random) -> None:
@@ -88,7 +109,7 @@ def kill_the_spares(running: Running, _: random.Random) -> None:
     for spare in running.status()["spare_workers"]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(spare, signal.SIGKILL)
-    end(start_client(running))  # the client may get a spare that is still dying; vgpud then assigns another one
+    Client(running).end()  # the client may get a spare that is still dying; vgpud then assigns another one
 
 
 def half_a_frame(running: Running, rng: random.Random) -> None:
@@ -119,11 +140,11 @@ def a_kernel_without_end(running: Running, _: random.Random) -> None:
 
 
 def many_at_once(running: Running, rng: random.Random) -> None:
-    clients = [start_client(running) for _ in range(rng.randrange(2, 6))]
+    clients = [Client(running) for _ in range(rng.randrange(2, 6))]
     for client in rng.sample(clients, len(clients)):
         os.kill(client.pid, rng.choice([signal.SIGKILL, signal.SIGTERM]))
     for client in clients:
-        client.communicate()
+        client.end()
 
 
 DEEDS: list[Callable[[Running, random.Random], None]] = [
@@ -175,7 +196,7 @@ def chaos(rounds: int, seeds: list[int], *, kills: bool = False, deadline: float
     times: list[Round] = []
     with hostile_host() as running:
         wait_until(lambda: len(running.status()["spare_workers"]) == 1)
-        end(start_client(running))
+        Client(running).end()
         wait_until(lambda: Holdings.of(running).sessions == 0 and len(running.status()["spare_workers"]) == 1)
         for number in range(rounds):
             if time.monotonic() > deadline:

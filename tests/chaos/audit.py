@@ -8,19 +8,28 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.daemon.running import Running, process_exists, wait_until
+from tests.daemon.running import Running, children, process_exists, wait_until
 
 SETTLE_S = 60.0
 
 
+_seen: dict[int, set[int]] = {}  # by vgpud
+
+
 def processes_of(pid: int) -> list[int]:
-    """All living processes of a vgpud, which leads their session: some are orphans when others have been killed."""
-    found = []
-    for entry in os.listdir("/proc"):
+    """All living processes of a vgpud, which leads their session. Some are orphans when others have been killed: they
+    are among those that were seen before, or below them.
+    """
+    found: set[int] = set()
+    left = {pid, *_seen.get(pid, ())}
+    while left:
+        each = left.pop()
         with contextlib.suppress(OSError):
-            if entry.isdigit() and os.getsid(int(entry)) == pid and process_exists(int(entry)):
-                found.append(int(entry))
-    return found
+            if each not in found and os.getsid(each) == pid and process_exists(each):
+                found.add(each)
+                left.update(children(each))
+    _seen[pid] = found
+    return sorted(found)
 
 
 def launchers_of(pid: int) -> dict[str, list[int]]:

@@ -66,8 +66,11 @@ def kept(e: Emitter, ins: ir.Instruction) -> Value | None:
 
 def _changes(e: Emitter, ins: ir.Instruction) -> bool:
     """Whether an instruction may change what others see."""
-    if ins.opcode in _CHANGES or (ins.opcode == "cp" and ins.has("bulk")):
+    if ins.opcode in _CHANGES:
         return True
+    if ins.opcode == "cp" and ins.has("bulk"):
+        spaces = [m for m in ins.modifiers if m == "global" or m.startswith("shared")]  # the first is written to
+        return spaces[:1] == ["global"] and not ins.has("prefetch")
     if ins.opcode not in _WRITES and not (ins.opcode == "wmma" and ins.has("store")):
         return False
     bases = [operand.base for operand in ins.operands if isinstance(operand, ir.Address)]

@@ -41,6 +41,16 @@ TEXT = (
     + kernel("prints", "{ .param .b64 f; .param .b64 a; .param .b32 r; st.param.b64 [f], %d; st.param.b64 [a], %d; "
              "call (r), vprintf, (f, a); ld.param.b32 %v, [r]; }")
 )
+# A bulk copy into shared memory changes nothing that others see; one into global memory does.
+_LOADS = '''{ .shared .align 16 .b8 tile[64]; .shared .align 8 .b64 arrived; .reg .b32 %x, %bar, %tile;
+    .reg .pred %here; mov.u32 %bar, arrived; mov.u32 %tile, tile; mov.u32 %x, %tid.x; setp.ne.u32 %p, %x, 0;
+    @!%p mbarrier.init.shared.b64 [%bar], 1; bar.sync 0;
+    @!%p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%tile], [%d], 64, [%bar];
+    @!%p mbarrier.arrive.expect_tx.shared.b64 _, [%bar], 64;
+    again: mbarrier.try_wait.parity.shared.b64 %here, [%bar], 0; @!%here bra again; }'''
+TEXT += kernel("loads", before=_LOADS) + kernel("loads_between", between=_LOADS)
+TEXT += kernel("stores", before="{ .shared .align 16 .b8 kept[64]; .reg .b32 %kept; mov.u32 %kept, kept; "
+               "@!%p cp.async.bulk.global.shared::cta.bulk_group [%d], [%kept], 64; }")
 NOTHING, TWICE, PLUS, OTHER, PURE = range(5)
 THREADS = 64
 def start(device):
@@ -78,6 +88,8 @@ for device in range(2):
         assert launch(name, PURE, TWICE) == [2 * i for i in range(THREADS)], name
         assert launch(name, TWICE, TWICE) == [4 * i for i in range(THREADS)], name
         assert launch(name, PURE, PLUS) == [i + 1000 for i in range(THREADS)], name
+        assert launch(name, TWICE, PLUS) == [2 * i + 1000 for i in range(THREADS)], name
+    for name in ("loads", "loads_between"):
         assert launch(name, TWICE, PLUS) == [2 * i + 1000 for i in range(THREADS)], name
     assert launch("between", TWICE, PLUS) == [1000, *(2 * i + 1000 for i in range(1, THREADS))]
 library, kernel, null = b.ffi.new("CUlibrary *"), b.ffi.new("CUkernel *"), b.ffi.NULL
@@ -133,6 +145,12 @@ print(launch("plain", NOTHING, NOTHING))
         assert "after it has changed memory" in line
     assert len(lines) == 6
     assert all("call through a pointer that is not a function of this form" in line for line in lines[4:])
+
+
+def test_a_bulk_copy_to_global_memory_changes_it(tmp_path: Path) -> None:
+    out, err = run(tmp_path, _SETUP + 'print(launch("stores", TWICE, TWICE))')
+    assert out.split() == ["801"]
+    assert "after it has changed memory" in err
 
 
 def test_a_null_pointer_is_no_function(tmp_path: Path) -> None:
