@@ -6,6 +6,7 @@ The lanes are halved until a part is such a segment: part (first lane, n) is lan
 
 from __future__ import annotations
 
+from vgpusim.codegen import native
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emitter import Emitter
 from vgpusim.codegen.lane_pattern import LANE_BITS, Pattern
@@ -58,11 +59,7 @@ def _load(e: Emitter, at: Value, nbits: int, mask: str | None, first: int, n: in
         place = _pointer(e, at, first)
         if mask is None:
             return e.v(f"load {kind}, ptr {place}, align {nbytes}")
-        if count > 1:
-            order = ", ".join(f"i32 {k // count}" for k in range(count << n))
-            mask = e.v(f"shufflevector <{1 << n} x i1> {mask}, <{1 << n} x i1> poison, <{count << n} x i32> <{order}>")
-        return e.v(e.call(kind, f"llvm.masked.load.v{count << n}i{nbits}.p0", ("ptr", place), ("i32", str(nbytes)),
-                          (f"<{count << n} x i1>", mask), (kind, "zeroinitializer")))  # fmt: skip
+        return _load_masked(e, place, nbits, mask, n, count)
     if _same(at.pattern, n):
         place = _pointer(e, at, first)
         if mask is not None:  # nothing is read where no lane acts
@@ -85,6 +82,53 @@ def _load(e: Emitter, at: Value, nbits: int, mask: str | None, first: int, n: in
         low = _load(e, at, nbits, lower, first, n - 1, count)
         high = _load(e, at, nbits, upper, first + half, n - 1, count)
     return e.joined([low, high], nbits, half * count)
+
+
+def _load_masked(e: Emitter, place: str, nbits: int, mask: str, n: int, count: int) -> str:
+    """Consecutive elements of those of 2**n lanes that act."""
+    kind, nbytes, name = f"<{count << n} x i{nbits}>", nbits // 8, ""
+    if lacks_masks(nbits):
+        name = e.unique("whole")
+        e.e(f"br i1 {_every(e, mask, n)}, label %{name}.all, label %{name}.some")
+        e.label(f"{name}.all")
+        whole = e.v(f"load {kind}, ptr {place}, align {nbytes}")
+        e.e(f"br label %{name}.end")
+        e.label(f"{name}.some")
+    if count > 1:
+        order = ", ".join(f"i32 {k // count}" for k in range(count << n))
+        mask = e.v(f"shufflevector <{1 << n} x i1> {mask}, <{1 << n} x i1> poison, <{count << n} x i32> <{order}>")
+    some = e.v(e.call(kind, f"llvm.masked.load.v{count << n}i{nbits}.p0", ("ptr", place), ("i32", str(nbytes)),
+                      (f"<{count << n} x i1>", mask), (kind, "zeroinitializer")))  # fmt: skip
+    if not name:
+        return some
+    e.e(f"br label %{name}.end")
+    e.label(f"{name}.end")
+    return e.v(f"phi {kind} [ {whole}, %{name}.all ], [ {some}, %{name}.some ]")
+
+
+def _store_masked(e: Emitter, place: str, text: str, nbits: int, mask: str, n: int) -> None:
+    kind, nbytes, name = f"<{1 << n} x i{nbits}>", nbits // 8, ""
+    if lacks_masks(nbits):
+        name = e.unique("whole")
+        e.e(f"br i1 {_every(e, mask, n)}, label %{name}.all, label %{name}.some")
+        e.label(f"{name}.all")
+        e.e(f"store {kind} {text}, ptr {place}, align {nbytes}")
+        e.e(f"br label %{name}.end")
+        e.label(f"{name}.some")
+    e.e(e.call("void", f"llvm.masked.store.v{1 << n}i{nbits}.p0", (kind, text), ("ptr", place),
+               ("i32", str(nbytes)), (f"<{1 << n} x i1>", mask)))  # fmt: skip
+    if name:
+        e.e(f"br label %{name}.end")
+        e.label(f"{name}.end")
+
+
+def lacks_masks(nbits: int) -> bool:
+    """Whether the processor has no masked accesses of such elements: LLVM then makes a branch for each lane."""
+    return nbits < 32 and not native.has_masked_gathers()
+
+
+def _every(e: Emitter, mask: str, n: int) -> str:
+    return e.v(f"icmp eq i{1 << n} {e.v(f'bitcast <{1 << n} x i1> {mask} to i{1 << n}')}, -1")
 
 
 def load_tuples(e: Emitter, at: str, nbits: int, count: int) -> list[str]:
@@ -161,8 +205,7 @@ def _store(e: Emitter, at: Value, text: str, nbits: int, mask: str | None, first
         if mask is None:
             e.e(f"store {kind} {text}, ptr {place}, align {nbytes}")
         else:
-            e.e(e.call("void", f"llvm.masked.store.v{1 << n}i{nbits}.p0", (kind, text), ("ptr", place),
-                       ("i32", str(nbytes)), (f"<{1 << n} x i1>", mask)))  # fmt: skip
+            _store_masked(e, place, text, nbits, mask, n)
         return
     if _same(at.pattern, n):
         last = e.v(f"extractelement {kind} {text}, i32 {(1 << n) - 1}")

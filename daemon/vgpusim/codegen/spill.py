@@ -4,6 +4,7 @@ its slot all the time, so that nothing is copied."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from vgpusim.ptx import ir
 from vgpusim.ptx.module import align_up
 
 _MASK_NBYTES = 4
+_MAX_READS = 2  # in loops, of a register that is in its place all the time
 
 Place = tuple[str, str, int]  # stack slot, type, offset in the warp's part of the frame
 
@@ -49,7 +51,7 @@ def lay_out(e: Emitter, barriers: Sequence[int], masks: Sequence[tuple[str, str]
         offset += nbytes
     offset = align_up(offset, _MASK_NBYTES)
     mask_places = [(slot, kind, offset + _MASK_NBYTES * number) for number, (slot, kind) in enumerate(masks)]
-    at_home = 0 if e.is_large else every & sum(1 << e.live.index[reg] for reg in e.couples)
+    at_home = 0 if e.is_large else _at_home(e, needed)
     saved, restored = {}, {}
     for index, live in needed.items():
         divergent = index in e.analysis.divergent
@@ -64,6 +66,26 @@ def lay_out(e: Emitter, barriers: Sequence[int], masks: Sequence[tuple[str, str]
         every_place += mask_places
     homes = frozenset(e.slot(reg) for reg in e.live.names(at_home))
     return Spills(saved, restored, every_place, homes, align_up(offset, 64))
+
+
+def _at_home(e: Emitter, needed: dict[int, int]) -> int:
+    """Vectors that live over a barrier of a loop and that no other loop in it uses, if they are read seldom. Copies of
+    them at each barrier would take the processor's registers from what is computed meanwhile."""
+    waits = {loop: any(loop[0] <= index <= loop[1] for index in needed) for loop in e.graph.loops}
+    found = used = 0
+    for (header, last), some in waits.items():
+        for index in needed if some else ():
+            if header <= index <= last and index not in e.analysis.divergent:
+                found |= needed[index]
+    reads: Counter[ir.Reg] = Counter()
+    for number, block in enumerate(e.graph.blocks):
+        around = [some for (header, last), some in waits.items() if header <= number <= last]
+        for ins in block.all() if around else ():
+            reads.update(set(ir.used(ins)))
+            if not all(around):
+                used |= sum(1 << e.live.index[reg] for reg in {*ir.used(ins), *ir.defined(ins)})
+    seldom = (r for r in e.live.names(found & ~used) if reads[r] <= _MAX_READS and e.slot_type(r).startswith("<"))
+    return sum(1 << e.live.index[reg] for reg in seldom if reg.nbits > 1)  # no processor has vectors of bits in memory
 
 
 def _distinct(places: Iterable[Place]) -> list[Place]:
