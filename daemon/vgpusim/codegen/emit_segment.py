@@ -180,15 +180,17 @@ def reordered(pattern: Pattern, nbytes: int) -> tuple[list[int], Pattern] | None
 def store_reordered(e: Emitter, at: Value, text: str, nbits: int, order: tuple[list[int], Pattern]) -> None:
     """Store the elements of all lanes."""
     lanes, pattern = order
-    listed, kind = ", ".join(f"i32 {lane}" for lane in lanes), f"<{WARP} x i{nbits}>"
+    pairs = nbits == 32 and not is_row(pattern, 2, nbits // 8)
+    kind, listed = LANES.of("float") if pairs else LANES.int(nbits), ", ".join(f"i32 {lane}" for lane in lanes)
+    text = e.v(f"bitcast {LANES.int(nbits)} {text} to {kind}")
     text = e.v(f"shufflevector {kind} {text}, {kind} poison, <{WARP} x i32> <{listed}>")
-    # As pairs: LLVM stores numbers of 64 bits in fewer instructions.
-    if nbits == 32 and not is_row(pattern, 2, nbits // 8):
-        pairs = e.v(f"bitcast {kind} {text} to <{WARP // 2} x i64>")
+    if pairs:  # as floats, of which LLVM stores the upper of two in one operation (movhps) and integers in two
+        both = f"<{WARP // 2} x double>"
+        text = e.v(f"bitcast {kind} {text} to {both}")
         for index, offset in enumerate(pattern.offsets()[::2]):
-            pair = e.v(f"extractelement <{WARP // 2} x i64> {pairs}, i32 {index}")
+            pair = e.v(f"extractelement {both} {text}, i32 {index}")
             place = e.v(f"inttoptr i64 {e.v(f'add i64 {at.text}, {offset}')} to ptr")
-            e.e(f"store i64 {pair}, ptr {place}, align {nbits // 8}")
+            e.e(f"store double {pair}, ptr {place}, align {nbits // 8}")
         return
     _store(e, Value(at.text, 64, pattern), text, nbits, None, 0, LANE_BITS)
 
