@@ -4,9 +4,10 @@ Blocks stand in layout order, each with a mask of the lanes that wait for it; a 
 last block of a loop, lanes waiting at its header go round again, so a loop ends when its last lane leaves it. Where all
 lanes are known to be together (the block is not divergent) branches are real ones.
 
-At a CTA barrier, and where it yields, the warp saves what is live and returns the number of the place to resume at;
+At a CTA barrier, and where it yields, the warp has saved what is live and returns the number of the place to resume at;
 0: it has ended. In a large kernel these copies would be most of the code, and LLVM would take minutes over values that
-live that long: there, registers and masks stay in their places in the frame all the time."""
+live that long: there, registers and masks stay in their places in the frame all the time. Some registers do so in every
+kernel: see spill.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which registers and masks a warp saves while it waits at a barrier, and where. A register has one slot for all
 barriers; masks are saved where lanes may wait elsewhere. In a large kernel every register that is ever saved stays in
-its slot all the time, so that nothing is copied."""
+its slot all the time, so that nothing is copied; in others those that are read seldom between barriers."""
 
 from __future__ import annotations
 
