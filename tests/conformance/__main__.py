@@ -7,8 +7,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +136,23 @@ def run_group(
     return found
 
 
+def gathered(running: Mapping[tuple[Column, str], Future[Outcomes]]) -> dict[str, Outcomes]:
+    """The outcomes of each column, when all have been determined; after an interruption those that were by then."""
+    done: Collection[Future[Outcomes]] = running.values()
+    try:
+        wait(done)
+    except KeyboardInterrupt:
+        done = [future for future in done if future.done()]
+        late = [f"{column.name}: {group}" for (column, group), future in running.items() if future not in done]
+        print(f"interrupted: without {', '.join(late)}", file=sys.stderr, flush=True)
+        for future in running.values():
+            future.cancel()
+    columns: dict[str, Outcomes] = {}
+    for (column, _), future in running.items():
+        columns.setdefault(column.name, {}).update(future.result() if future in done else {})
+    return columns
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 no side differs, 1 a side differs, 2 a side is not available, 3 nothing was compared."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance", description=__doc__)
@@ -176,9 +193,8 @@ def main(arguments: list[str] | None = None) -> int:
         pool = stack.enter_context(ThreadPoolExecutor(options.jobs))
         # A group's columns run one after the other, so that they can be compared if time runs out.
         work = [(column, group) for group in groups for column in wanted]
-        done = pool.map(lambda each: run_group(suite, places[each[0]], each[0], each[1], begin, options), work)
-        for (column, _), outcomes in zip(work, done, strict=True):
-            columns.setdefault(column.name, {}).update(outcomes)
+        running = {each: pool.submit(run_group, suite, places[each[0]], *each, begin, options) for each in work}
+        columns |= gathered(running)
     text, is_well = report(columns, everything=options.all)
     print(text)
     if not is_well:

@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import Future
 
 import pytest
 
-from tests.conformance.__main__ import NOTHING_COMPARED, main
+from tests.conformance import __main__ as conformance
+from tests.conformance.__main__ import NOTHING_COMPARED, Column, gathered, main
 from tests.conformance.frameworks import CHECKS
-from tests.conformance.suite import FRAMEWORKS, GROUPS, recorded
+from tests.conformance.outcome import Outcome
+from tests.conformance.suite import FRAMEWORKS, GROUPS, Outcomes, recorded
 from tests.shim.test_oracle import sections
 
 SMALL = ["saxpy", "reduction", "streams", "errors"]
@@ -86,6 +89,20 @@ def test_each_channel_has_a_column(capsys: pytest.CaptureFixture[str]) -> None:
     found = capsys.readouterr().out
     assert "| check | simulated, shm | simulated, unix | verdict |" in found
     assert "| program order | ok order | not run: it polls memory" in found
+
+
+def test_an_interrupted_run_has_what_was_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    native, done, late = Column("native", "shm", "native"), Future[Outcomes](), Future[Outcomes]()
+    done.set_result({"x": Outcome(("1",))})
+    monkeypatch.setattr(conformance, "wait", interrupted)
+    assert gathered({(native, "calls"): done, (native, "torch"): late}) == {"native": {"x": Outcome(("1",))}}
+    assert late.cancelled()
+    assert "interrupted: without native: torch" in capsys.readouterr().err
 
 
 def test_nothing_compared_is_no_success() -> None:

@@ -70,7 +70,7 @@ FILLING = (
     "tests/gpu/test_faults.py",
 )
 LIMIT = "LIMIT-"  # an argument: with the seconds before the step's end after which it begins nothing more
-END_S = 5  # for a program to end by itself when it is interrupted
+END_S = 10  # for a program to end by itself when it is interrupted
 TESTS = ("pytest", "pytest-asyncio", "pytest-timeout", "setuptools")  # cffi compiles with setuptools
 
 

@@ -133,11 +133,12 @@ def main() -> int:
         return 0
     worse = sum(here == "0" != there for here, there in ended)
     print(f"{len(found)} samples, {len(ended)} compile; end with 0 natively {sum(here == '0' for here, _ in ended)}, "
-          f"remoted {sum(there == '0' for _, there in ended)}; {worse} natively alone")  # fmt: skip
+          f"remoted {sum(there == '0' for _, there in ended)}; {worse} natively alone"
+          f"{f'; {len(late)} not reached' if late else ''}")  # fmt: skip
     unbuilt = [sample for sample, outcome in outcomes.items() if not outcome and sample not in late]
     print("do not compile: " + " ".join(unbuilt))
     print(*([f"not reached: {' '.join(late)}"] if late else []), end="\n" if late else "")
-    return 1 if worse else 0
+    return 1 if worse or late else 0
 
 
 if __name__ == "__main__":
