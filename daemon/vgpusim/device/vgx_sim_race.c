@@ -15,17 +15,21 @@ static struct {
   uint32_t launch, first;
 } launches[LAUNCHES];
 static struct vgx_sim_races *spares[SPARES_MAX]; /* with memory for notes: a launch needs no new pages */
-static uint32_t spare_count;
+static uint32_t spare_count, used_count;
 
 struct vgx_sim_races *vgx_sim_races_create(void) {
   if (!vgx_sim_race_reserve_epochs())
     return NULL;
-  return spare_count ? spares[--spare_count] : calloc(1, sizeof(struct vgx_sim_races));
+  struct vgx_sim_races *races = spare_count ? spares[--spare_count] : calloc(1, sizeof(struct vgx_sim_races));
+  if (races && used_count++ == 0)
+    vgx_sim_race_end_epochs();
+  return races;
 }
 
 void vgx_sim_races_destroy(struct vgx_sim_races *races) {
   if (!races)
     return;
+  used_count--;
   if (spare_count < SPARES_MAX) {
     spares[spare_count++] = races;
     return;

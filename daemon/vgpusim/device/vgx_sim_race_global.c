@@ -367,24 +367,39 @@ static inline bool is_foreign(vgx_sim_note before, vgx_sim_note first, uint32_t 
   return before >= first && vgx_sim_epoch_of(before) != epoch;
 }
 
-/* Note a load or store of all of a segment, or of a half. False: more is to be looked at. */
-static inline bool note_quickly(struct segment *segment, vgx_sim_note note, vgx_sim_note first, bool stores, bool whole,
-                                uint32_t half) {
-  vgx_sim_note *notes = segment->notes;
-  uint32_t epoch = vgx_sim_epoch_of(note);
-  bool fresh = notes[STORE] < first && notes[LOAD] < first;
-  if (fresh)
-    *segment = (struct segment){.form = whole ? WHOLE : HALVES};
-  if (segment->form != (whole ? WHOLE : HALVES))
-    return false;
-  if (!whole) {
-    vgx_sim_note before = notes[half];
-    if (before >= first && ((segment->stored >> half & 1) != stores || vgx_sim_epoch_of(before) != epoch))
-      return false;
-    notes[half] = note;
-    segment->stored = (segment->stored & ~(1u << half)) | (uint32_t)stores << half;
+static inline bool is_fresh(const struct segment *segment, vgx_sim_note first) {
+  return segment->notes[STORE] < first && segment->notes[LOAD] < first;
+}
+
+/* Note a load or store of a half. False: more is to be looked at. */
+static inline bool note_half_quickly(struct segment *segment, vgx_sim_note note, vgx_sim_note first, bool stores,
+                                     uint32_t half) {
+  vgx_sim_note before = segment->notes[half];
+  if (is_fresh(segment, first)) {
+    *segment = (struct segment){.form = HALVES, .stored = (uint32_t)stores << half};
+    segment->notes[half] = note;
     return true;
   }
+  if (segment->form != HALVES)
+    return false;
+  if (before >= first && ((segment->stored >> half & 1) != stores || is_foreign(before, first, vgx_sim_epoch_of(note))))
+    return false;
+  segment->notes[half] = note;
+  segment->stored = (segment->stored & ~(1u << half)) | (uint32_t)stores << half;
+  return true;
+}
+
+/* The same of all of a segment. */
+static inline bool note_quickly(struct segment *segment, vgx_sim_note note, vgx_sim_note first, bool stores) {
+  vgx_sim_note *notes = segment->notes;
+  uint32_t epoch = vgx_sim_epoch_of(note);
+  if (is_fresh(segment, first)) {
+    *segment = (struct segment){.form = WHOLE};
+    notes[stores ? STORE : LOAD] = note;
+    return true;
+  }
+  if (segment->form != WHOLE)
+    return false;
   vgx_sim_note loaded = notes[LOAD];
   if (is_foreign(notes[STORE], first, epoch))
     return false;
@@ -421,15 +436,20 @@ bool vgx_sim_race_rows_in_global(struct vgx_sim_races *r, uint32_t warp, const s
   for (uint32_t i = 0; i < site->row_count; i++) {
     const struct vgx_sim_row *row = &site->rows[i];
     uint64_t at = base + (uint64_t)(int64_t)row->offset, end = at + row->nbytes;
-    uint64_t odd = (at | row->nbytes) & (SEGMENT_NBYTES - 1);
-    bool whole = odd == 0;
-    if (at < VGX_SIM_REACH_BEGIN || end > VGX_SIM_SLOTS_BEGIN ||
-        !(whole || (row->nbytes == LINE_NBYTES && odd == LINE_NBYTES)))
+    uint64_t odd = (at | row->nbytes) % SEGMENT_NBYTES;
+    if (at < VGX_SIM_REACH_BEGIN || end > VGX_SIM_SLOTS_BEGIN)
       return false;
     struct segment *segment = &segments[(at - VGX_SIM_REACH_BEGIN) / SEGMENT_NBYTES];
+    if (row->nbytes == LINE_NBYTES && odd == LINE_NBYTES) {
+      if (!note_half_quickly(segment, vgx_sim_with_lane(note, row->lane), first, stores, at % SEGMENT_NBYTES != 0))
+        return false;
+      continue;
+    }
+    if (odd)
+      return false;
     fetch_ahead(number, at, row->lane);
     for (uint32_t lane = row->lane; at < end; at += SEGMENT_NBYTES, lane += SEGMENT_NBYTES >> shift, segment++)
-      if (!note_quickly(segment, vgx_sim_with_lane(note, lane), first, stores, whole, at % SEGMENT_NBYTES != 0))
+      if (!note_quickly(segment, vgx_sim_with_lane(note, lane), first, stores))
         return false;
   }
   vgx_sim_race_rows_are_noted(site, base);

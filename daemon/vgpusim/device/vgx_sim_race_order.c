@@ -32,8 +32,8 @@ struct epoch {
 
 uint32_t vgx_sim_race_now = 1;
 static uint32_t last_fence[FENCES], last_acquire[FENCES];
-static struct epoch *epochs; /* a ring */
-static uint32_t last_epoch;
+static struct epoch *epochs;            /* a ring */
+static uint32_t last_epoch, base_epoch; /* the ring begins after this one: no launch of those before is running */
 static const struct vgx_sim_site *sites[SITES]; /* by a hash of the address */
 static uint32_t site_count;
 
@@ -41,8 +41,6 @@ bool vgx_sim_race_reserve_epochs(void) {
   if (!epochs) {
     void *got =
         mmap(NULL, EPOCHS * sizeof *epochs, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (got != MAP_FAILED)
-      madvise(got, EPOCHS * sizeof *epochs, MADV_HUGEPAGE);
     epochs = got == MAP_FAILED ? NULL : got;
   }
   return epochs != NULL;
@@ -50,7 +48,9 @@ bool vgx_sim_race_reserve_epochs(void) {
 
 uint32_t vgx_sim_race_last_epoch(void) { return last_epoch; }
 
-void vgx_sim_race_clear_epochs(void) { last_epoch = 0; }
+void vgx_sim_race_clear_epochs(void) { last_epoch = base_epoch = 0; }
+
+void vgx_sim_race_end_epochs(void) { base_epoch = last_epoch; }
 
 void vgx_sim_race_clear_sites(void) {
   if (site_count <= SITES / 2)
@@ -81,7 +81,8 @@ uint32_t vgx_sim_race_begin_epoch(struct vgx_sim_races *r, uint32_t warp) {
   if (last_epoch >= EPOCH_MAX)
     return 0;
   last_epoch++;
-  epochs[last_epoch % EPOCHS] = (struct epoch){r->launch, r->cta, r->warps[warp].of[warp], vgx_sim_race_now};
+  epochs[(last_epoch - base_epoch) % EPOCHS] =
+      (struct epoch){r->launch, r->cta, r->warps[warp].of[warp], vgx_sim_race_now};
   r->current[warp].epoch = last_epoch;
   r->current[warp].time = vgx_sim_race_now;
   return last_epoch;
@@ -94,7 +95,8 @@ void vgx_sim_race_acquire(const struct vgx_sim_races *r) { last_acquire[r->cta %
 
 static const struct epoch *epoch_at(vgx_sim_note n) {
   uint32_t number = vgx_sim_epoch_of(n);
-  return number && number <= last_epoch && last_epoch - number < EPOCHS ? &epochs[number % EPOCHS] : NULL;
+  bool kept = number > base_epoch && number <= last_epoch && last_epoch - number < EPOCHS;
+  return kept ? &epochs[(number - base_epoch) % EPOCHS] : NULL;
 }
 
 bool vgx_sim_race_is_same_warp(const struct vgx_sim_race_access *a, vgx_sim_note before) {

@@ -131,6 +131,8 @@ static inline uint32_t vgx_sim_race_epoch(struct vgx_sim_races *r, uint32_t warp
 
 uint32_t vgx_sim_race_last_epoch(void);
 void vgx_sim_race_clear_epochs(void);
+/* No launch runs: epochs so far are past, and the next ones use the same memory. */
+void vgx_sim_race_end_epochs(void);
 /* A number for a site, never 0; 0: there are too many. */
 uint32_t vgx_sim_race_site_number(const struct vgx_sim_site *site);
 /* Forget all sites if half the numbers are used. The caller has dropped all notes of accesses, which name sites. */
