@@ -47,21 +47,30 @@ struct block {
   vgx_sim_note notes[WORDS][KINDS];
 };
 
-uint32_t vgx_sim_race_noted_epoch, vgx_sim_race_turn;
+uint32_t vgx_sim_race_noted_epoch, vgx_sim_race_turn = 1;
 
-/* The last rows of sites, by a hash of the site's address. */
-static struct {
-  const struct vgx_sim_site *site;
-  uint64_t base;
-  uint32_t turn;
+/* Rows that were noted last, by a hash of what is compared. */
+static struct noted {
+  uint64_t address;
+  uint32_t nbytes, turn;
+  bool stored;
 } noted[64];
 
-static inline uint32_t place_of(const struct vgx_sim_site *site) { return (uint32_t)((uintptr_t)site / 32 % 64); }
+static inline struct noted *place_of(const struct vgx_sim_site *site, uint64_t address) {
+  return &noted[(address / 4 ^ address / 256 ^ site->kind) % 64];
+}
+
+static inline bool are_noted(const struct vgx_sim_site *site, uint64_t address) {
+  const struct noted *last = place_of(site, address);
+  return last->turn == vgx_sim_race_turn && last->address == address && last->nbytes == site->rows[0].nbytes &&
+         last->stored == (site->kind == VGX_SIM_WRITE);
+}
 
 void vgx_sim_race_rows_are_noted(const struct vgx_sim_site *site, uint64_t base) {
-  noted[place_of(site)].site = site;
-  noted[place_of(site)].base = base;
-  noted[place_of(site)].turn = vgx_sim_race_turn;
+  uint64_t address = base + (uint64_t)(int64_t)site->rows[0].offset;
+  if (site->row_count == 1)
+    *place_of(site, address) =
+        (struct noted){address, site->rows[0].nbytes, vgx_sim_race_turn, site->kind == VGX_SIM_WRITE};
 }
 
 static struct segment *segments; /* by address */
@@ -425,8 +434,7 @@ bool vgx_sim_race_rows_in_global(struct vgx_sim_races *r, uint32_t warp, const s
   if (warp >= r->warp_count || !segments || (stores && r->fenced >> warp & 1) || !(epoch = vgx_sim_race_epoch(r, warp)))
     return false;
   vgx_sim_race_take_turn(epoch);
-  if (noted[place_of(site)].site == site && noted[place_of(site)].base == base &&
-      noted[place_of(site)].turn == vgx_sim_race_turn)
+  if (site->row_count == 1 && are_noted(site, base + (uint64_t)(int64_t)site->rows[0].offset))
     return true;
   if (!(number = vgx_sim_race_site_number(site)))
     return false;

@@ -20,7 +20,8 @@ static inline void vgx_sim_race_take_turn(uint32_t epoch) {
   vgx_sim_race_noted_epoch = epoch;
 }
 
-/* Remember that the rows are noted, for as long as no other warp accesses memory. */
+/* Remember that the rows are noted, for as long as no other warp accesses memory: what the warp accesses again, as in a
+ * loop, needs no look. */
 void vgx_sim_race_rows_are_noted(const struct vgx_sim_site *site, uint64_t base);
 void vgx_sim_race_clear_global(void);
 
