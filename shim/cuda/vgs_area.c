@@ -46,6 +46,8 @@ static bool make(struct vgs_area *area, uint64_t nbytes) {
   area->context_id = vgs_context_entered->wire_id;
   area->epoch = vgs_session_epoch();
   memset(area->values, 0, sizeof area->values);
+  for (unsigned slot = 0; slot < VGS_SLOTS; slot++)
+    area->by[slot] = (uint8_t)slot;
   return true;
 }
 
@@ -79,6 +81,15 @@ void vgs_area_release(struct vgs_area *area) {
       return;
     forget(area, nbytes_of(area));
   }
+}
+
+bool vgs_area_acquire_again(struct vgs_area *area) {
+  if (!vgs_context_entered || !seize(area))
+    return false;
+  if (area->memory && area->epoch == vgs_session_epoch() && area->context_id == vgs_context_entered->wire_id)
+    return true;
+  vgs_area_release(area);
+  return false;
 }
 
 static void drop(uint32_t context_id, bool all) {

@@ -50,6 +50,9 @@ bool vgs_copy_is_mapped(uint64_t address, uint64_t *device_address) {
 /* Copies of at most this many bytes travel in the command stream, without waiting for the device. */
 enum { INLINE_NBYTES = 64 << 10 };
 
+/* Copies to the device of more than this many bytes take the driver less time from pinned memory. */
+enum { PASSED_NBYTES = 16 << 10 };
+
 /* From the program's memory: the bytes are in the records when this returns, so the program may overwrite them. */
 static CUresult to_device_in_records(const struct vgs_staged *copy) {
   bool table = vgs_diverted(VGS_MIRRORING) && copy->nbytes <= INLINE_NBYTES; /* it may be one of host addresses */
@@ -83,6 +86,9 @@ static CUresult copy_host_memory(const struct vgs_staged *copy) {
     result = vgs_staging_land(copy, &taken);
   else if (copy->nbytes > INLINE_NBYTES && !vgs_diverted(VGS_CAPTURING))
     result = vgs_staging_copy(copy, &taken);
+  else if (!copy->to_host && copy->nbytes > PASSED_NBYTES && !vgs_diverted(VGS_CAPTURING) &&
+           !vgs_diverted(VGS_MIRRORING))
+    result = vgs_staging_pass(copy, &taken);
   if (taken)
     return result;
   return copy->to_host ? to_host_in_records(copy) : to_device_in_records(copy);

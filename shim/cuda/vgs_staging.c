@@ -2,6 +2,7 @@
 #include "vgs_api.h"
 #include "vgs_area.h"
 #include "vgs_copiers.h"
+#include "vgs_copy_past_cache.h"
 #include "vgs_copy_pinned.h"
 #include "vgs_order.h"
 #include "vgs_stream.h"
@@ -37,18 +38,38 @@ static uint32_t value_after(const struct transfer *t, uint32_t p) {
   return value <= before ? value + 1 : value;
 }
 
-static bool device_done(const struct transfer *t, uint32_t value, uint32_t slot) {
-  return LOAD(*vgs_area_flag(t->area, slot)) == value;
+/* Whether the slot's use before this transfer is over. */
+static bool is_free(const struct transfer *t, uint32_t slot) {
+  uint32_t by = t->area->by[slot];
+  return vgs_area_is_set(t->area, by, t->values[by]);
+}
+
+static bool device_done(const struct transfer *t, uint32_t p) {
+  return vgs_area_is_set(t->area, p % VGS_SLOTS, value_after(t, p));
+}
+
+/* To the device, a transfer that uses each slot once needs one flag, behind its last piece: a flag takes the worker as
+ * long as half a piece. */
+static bool is_flagged(const struct transfer *t, uint32_t p) {
+  return t->copy->to_host || t->pieces > VGS_SLOTS || p + 1 == t->pieces;
+}
+
+static CUresult push_flag(struct transfer *t, uint32_t p) {
+  uint32_t slot = p % VGS_SLOTS, first = t->copy->to_host || t->pieces > VGS_SLOTS ? slot : 0;
+  CUresult result = vgs_wait_push_flag(t->area, slot, t->copy->stream);
+  for (uint32_t each = first; each <= slot; each++)
+    t->area->by[each] = (uint8_t)slot;
+  return result;
 }
 
 /* Whether piece `p` can be copied: its slot is free (to the device), or the piece has arrived in it (to the host). */
 static bool is_ready(const struct transfer *t, uint32_t p) {
   uint32_t slot = p % VGS_SLOTS;
   if (t->copy->to_host)
-    return LOAD(t->issued) > p && device_done(t, value_after(t, p), slot);
+    return LOAD(t->issued) > p && device_done(t, p);
   if (p < VGS_SLOTS)
-    return device_done(t, t->values[slot], slot);
-  return LOAD(t->issued) > p - VGS_SLOTS && device_done(t, value_after(t, p - VGS_SLOTS), slot);
+    return is_free(t, slot);
+  return LOAD(t->issued) > p - VGS_SLOTS && device_done(t, p - VGS_SLOTS);
 }
 
 static void copy_piece(struct transfer *t, uint32_t p) {
@@ -58,7 +79,7 @@ static void copy_piece(struct transfer *t, uint32_t p) {
   if (t->copy->to_host)
     memcpy(t->copy->host + offset, landing, nbytes);
   else
-    memcpy(landing, t->copy->host + offset, nbytes);
+    vgs_copy_past_cache(landing, t->copy->host + offset, nbytes);
   STORE(t->copied[p % VGS_SLOTS], p + 1);
 }
 
@@ -86,7 +107,7 @@ static CUresult issue(struct transfer *t, bool *progress) {
   if (p == t->pieces)
     return CUDA_SUCCESS;
   if (copy->to_host) { /* the slot's last piece must have been copied out, and its older uses must be over */
-    if (p < VGS_SLOTS ? !device_done(t, t->values[slot], slot) : LOAD(t->copied[slot]) != p - VGS_SLOTS + 1)
+    if (p < VGS_SLOTS ? !is_free(t, slot) : LOAD(t->copied[slot]) != p - VGS_SLOTS + 1)
       return CUDA_SUCCESS;
   } else if (LOAD(t->copied[slot]) != p + 1) {
     return CUDA_SUCCESS;
@@ -96,8 +117,8 @@ static CUresult issue(struct transfer *t, bool *progress) {
   uint64_t landing = (uintptr_t)vgs_area_landing(t->area, slot), device = copy->device + offset;
   CUresult result = vgs_copy_pinned(copy->to_host, copy->to_host ? landing : device, copy->to_host ? device : landing,
                                     nbytes, copy->stream, copy->doubtful);
-  if (!result)
-    result = vgs_wait_push_flag(t->area, slot, copy->stream);
+  if (!result && is_flagged(t, p))
+    result = push_flag(t, p);
   if (!result) {
     STORE(t->issued, p + 1);
     *progress = true;
@@ -128,7 +149,8 @@ static bool is_over(const struct transfer *t) {
  * then will never be: the call that was to set it has failed. */
 static CUresult ask(struct transfer *t) {
   uint32_t slot = t->issued % VGS_SLOTS;
-  if (t->issued < VGS_SLOTS && !device_done(t, t->values[slot], slot)) { /* an older use of the slot */
+  if (t->issued < VGS_SLOTS && !is_free(t, slot)) { /* an older use of the slot */
+    slot = t->area->by[slot];
     CUresult result = vgs_send_cuStreamSynchronize(t->area->streams[slot]);
     if (result == CUDA_ERROR_INVALID_HANDLE) /* the stream was destroyed meanwhile */
       result = vgs_send_cuCtxSynchronize();
@@ -138,7 +160,7 @@ static CUresult ask(struct transfer *t) {
   }
   CUresult result = vgs_send_cuStreamSynchronize(t->copy->stream);
   for (uint32_t p = t->issued < VGS_SLOTS ? 0 : t->issued - VGS_SLOTS; p < t->issued && !result; p++)
-    if (!device_done(t, value_after(t, p), p % VGS_SLOTS))
+    if (is_flagged(t, p) && !device_done(t, p))
       result = CUDA_ERROR_UNKNOWN;
   return result;
 }
@@ -179,6 +201,8 @@ CUresult vgs_staging_copy(const struct vgs_staged *copy, bool *taken) {
   memcpy(t.values, area->values, sizeof t.values);
   bool helped = copy->nbytes >= HELPED_NBYTES && vgs_copiers_start(help, &t);
   CUresult result = drive(&t);
+  if (result && t.issued && !is_flagged(&t, t.issued - 1)) /* the slots are used for other copies */
+    push_flag(&t, t.issued - 1);
   STORE(t.stop, true);
   if (helped)
     vgs_copiers_wait();
@@ -188,6 +212,29 @@ CUresult vgs_staging_copy(const struct vgs_staged *copy, bool *taken) {
       result = vgs_send_cuStreamSynchronize(copy->stream);
     else if (copy->stream && vgs_order_is_last(copy->stream, &entry))
       vgs_touch_set_done(copy->stream, entry);
+  }
+  vgs_area_release(area);
+  return result;
+}
+
+CUresult vgs_staging_pass(const struct vgs_staged *copy, bool *taken) {
+  struct vgs_area *area = vgs_area_acquire(VGS_AREA_STAGING);
+  *taken = false;
+  if (!area)
+    return CUDA_SUCCESS;
+  struct transfer t = {.copy = copy, .area = area};
+  uint32_t slot = area->next;
+  memcpy(t.values, area->values, sizeof t.values);
+  CUresult result = CUDA_SUCCESS;
+  if (is_free(&t, slot)) {
+    *taken = true;
+    area->next = (slot + 1) % VGS_SLOTS;
+    uint8_t *landing = vgs_area_landing(area, slot);
+    vgs_copy_past_cache(landing, copy->host, copy->nbytes);
+    result = vgs_copy_pinned(false, copy->device, (uintptr_t)landing, copy->nbytes, copy->stream, copy->doubtful);
+    area->by[slot] = (uint8_t)slot;
+    if (!result)
+      result = vgs_wait_push_flag(area, slot, copy->stream);
   }
   vgs_area_release(area);
   return result;

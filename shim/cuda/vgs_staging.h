@@ -20,6 +20,10 @@ struct vgs_staged {
  * `*taken`: nothing was done, because no staging memory is available. */
 CUresult vgs_staging_copy(const struct vgs_staged *copy, bool *taken);
 
+/* The same for a copy to the device of at most VGS_SLOT_NBYTES, in one piece. It never waits: nothing was done, too, if
+ * the device still uses the memory that is next. */
+CUresult vgs_staging_pass(const struct vgs_staged *copy, bool *taken);
+
 /* The same for a copy to the host of at most VGS_LANDING_NBYTES. */
 CUresult vgs_staging_land(const struct vgs_staged *copy, bool *taken);
 

@@ -4,7 +4,9 @@
 #include "vgs_enter.h"
 #include "vgs_order.h"
 #include "vgs_ring_set.h"
+#include "vgs_session.h"
 #include "vgw_clock.h"
+#include <sched.h>
 
 /* This thread's own default stream, one per context; the one used last is cached, the others are found by context. */
 enum { OWN_STREAMS = 8 };
@@ -77,21 +79,42 @@ CUresult vgs_cuStreamCreate(CUstream *phStream, unsigned int Flags) {
 
 /* --- waiting --- */
 
+/* The thread's last flag: a wait for its stream needs no other one as long as it is the last call there. Not of the
+ * legacy stream, which follows others' work. */
+static _Thread_local struct {
+  struct vgs_area *area; /* NULL: none */
+  unsigned slot;
+  uint16_t epoch; /* of the session */
+  uint32_t stream, value;
+  uint64_t entry; /* of the stream */
+} last_flag;
+
 CUresult vgs_wait_push_flag(struct vgs_area *area, unsigned slot, uint32_t stream) {
   uint32_t value = area->values[slot] + 1;
   area->values[slot] = value ? value : 1;
   area->streams[slot] = stream;
-  return vgs_send_vgpuStreamFlag((uintptr_t)vgs_area_flag(area, slot), area->values[slot], stream, false);
+  CUresult result = vgs_send_vgpuStreamFlag((uintptr_t)vgs_area_flag(area, slot), area->values[slot], stream, false);
+  uint64_t entry;
+  bool last = !result && stream && vgs_order_is_last(stream, &entry);
+  last_flag.area = last ? area : NULL;
+  if (last) {
+    last_flag.slot = slot;
+    last_flag.epoch = vgs_session_epoch();
+    last_flag.stream = stream;
+    last_flag.value = area->values[slot];
+    last_flag.entry = entry;
+  }
+  return result;
 }
 
 bool vgs_wait_is_set(struct vgs_area *area, unsigned slot) {
   /* The device writes the flag after all earlier work of the stream. */
-  return __atomic_load_n(vgs_area_flag(area, slot), __ATOMIC_ACQUIRE) == area->values[slot];
+  return vgs_area_is_set(area, slot, area->values[slot]);
 }
 
 /* NVIDIA's driver spins until the work is done if there are enough processors. Here a wait spins for PATIENCE times the
  * ring's spin time, unless half of the processors are spinning already: a wakeup costs some 30 us. */
-enum { PATIENCE = 40 };
+enum { PATIENCE = 40, YIELD_TURNS = 256 /* about 15 us */ };
 static int spinners; /* atomic */
 
 bool vgs_wait_spin(struct vgs_area *area, unsigned slot) {
@@ -104,6 +127,8 @@ bool vgs_wait_spin(struct vgs_area *area, unsigned slot) {
   for (unsigned turns = 1; !set && (turns % 64 || vgw_now_ns() < until); turns++) {
     __builtin_ia32_pause();
     set = vgs_wait_is_set(area, slot);
+    if (!set && turns % 64 == 0 && turns >= YIELD_TURNS)
+      sched_yield(); /* the worker's threads may need the processor for what this one waits for */
   }
   __atomic_sub_fetch(&spinners, 1, __ATOMIC_RELAXED);
   return set;
@@ -138,6 +163,29 @@ CUresult vgs_wait_stream_with(struct vgs_area *area, uint32_t stream) {
   return CUDA_SUCCESS;
 }
 
+/* Wait for the thread's last flag, if that is the last call in the stream. *waited: it is. */
+static CUresult wait_last_flag(uint32_t stream, bool *waited) {
+  struct vgs_area *area = last_flag.stream == stream && last_flag.epoch == vgs_session_epoch() ? last_flag.area : NULL;
+  uint64_t entry;
+  *waited = false;
+  if (!area || vgs_touch_entry(VGW_KIND_STREAM, stream) != last_flag.entry || vgs_diverted(VGS_CAPTURING) ||
+      !vgs_area_acquire_again(area))
+    return CUDA_SUCCESS;
+  last_flag.area = NULL;
+  bool same = area->values[last_flag.slot] == last_flag.value, set = same && vgs_wait_spin(area, last_flag.slot);
+  vgs_area_release(area);
+  if (!same)
+    return CUDA_SUCCESS;
+  *waited = true;
+  if (!set || vgs_ring_notice())
+    return ask(stream, last_flag.entry);
+  bool last = vgs_order_is_last(stream, &entry) && entry == last_flag.entry;
+  vgs_touch_set_done(stream, last_flag.entry);
+  if (last)
+    vgs_order_drained();
+  return CUDA_SUCCESS;
+}
+
 bool vgs_wait_stream_is_done(uint32_t stream) {
   struct vgs_progress_marks marks;
   uint32_t only;
@@ -162,8 +210,12 @@ void vgs_wait_set_done(uint32_t stream, uint64_t entry) {
 CUresult vgs_wait_stream(uint32_t stream) {
   if (vgs_wait_stream_is_done(stream))
     return CUDA_SUCCESS;
+  bool waited = false;
+  CUresult result = vgs_ring_spin_ns() ? wait_last_flag(stream, &waited) : CUDA_SUCCESS;
+  if (waited)
+    return result;
   struct vgs_area *area = vgs_ring_spin_ns() ? vgs_area_acquire(VGS_AREA_SMALL) : NULL;
-  CUresult result = vgs_wait_stream_with(area, stream);
+  result = vgs_wait_stream_with(area, stream);
   if (area)
     vgs_area_release(area);
   return result;

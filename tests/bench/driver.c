@@ -208,6 +208,8 @@ int main(int argc, char **argv) {
 #define DOWNLOAD(to, nbytes) check(download(to, data, nbytes, s), "DtoH"), check(stream_wait(s), "sync")
   MEASURE("htod_4", WINDOWS, 50, 0, (UPLOAD(host, 4)));
   MEASURE("htod_4k", WINDOWS, 50, 0, (UPLOAD(host, 4096)));
+  MEASURE("htod_64k", WINDOWS, 50, 0, (UPLOAD(host, 64 << 10)));
+  MEASURE("htod_256k", WINDOWS, 20, 0, (UPLOAD(host, 256 << 10)));
   MEASURE("dtoh_4", WINDOWS, 50, 0, (DOWNLOAD(host, 4)));
   MEASURE("dtoh_4k", WINDOWS, 50, 0, (DOWNLOAD(host, 4096)));
   MEASURE("htod_1m", WINDOWS, 10, 0, (UPLOAD(host, 1 << 20)));

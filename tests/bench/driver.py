@@ -54,6 +54,8 @@ PROFILED = {
     "launch_stream_sync": 0,
     "htod_4": 0,
     "htod_4k": 0,
+    "htod_64k": 0,
+    "htod_256k": 0,
     "htod_1m": 0,
 }
 Counts = dict[str, tuple[float, float]]

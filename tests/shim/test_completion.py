@@ -352,6 +352,61 @@ def test_a_copy_behind_a_held_stream_waits_and_delays_nobody(simulate) -> None:
     )
 
 
+def test_short_copies_behind_a_held_stream_return_at_once(simulate) -> None:
+    """More than there are places for in the memory that they pass through, and their source is overwritten."""
+    simulate(
+        """
+        import threading
+        s, go = stream(), threading.Event()
+        hold = HOST(lambda _: go.wait() and None)
+        sizes = [(16 << 10) + 1, 20_000, 64 << 10]
+        places = [alloc(64 << 10) for _ in range(60)]
+        put(places[0], bytes(60_000), s)
+        ok(cuda.cuLaunchHostFunc(s, hold, None))
+        for i, place in enumerate(places):
+            data = bytearray([i + 1]) * sizes[i % 3]
+            put(place, bytes(data), s)
+        assert cuda.cuStreamQuery(s) == NOT_READY
+        go.set()
+        ok(cuda.cuStreamSynchronize(s))
+        for i, place in enumerate(places):
+            assert get(place, sizes[i % 3]) == bytes([i + 1]) * sizes[i % 3]
+        """
+    )
+
+
+def test_a_wait_after_a_copy_waits_for_what_another_thread_has_added(simulate) -> None:
+    """The copy's own flag is set before."""
+    simulate(
+        """
+        import threading
+        p, s = alloc(1 << 20), stream()
+        for nbytes in (20_000, 100_000, 1 << 20):
+            go, held = threading.Event(), []
+            hold = HOST(lambda _: go.wait() and None)
+            def add():
+                ok(cuda.cuCtxSetCurrent(ctx))
+                ok(cuda.cuLaunchHostFunc(s, hold, None))
+            put(p, bytes([7]) * nbytes, s)
+            adding = threading.Thread(target=add)
+            adding.start()
+            adding.join()
+            def release():
+                held.append(cuda.cuStreamQuery(s))
+                go.set()
+            releasing = threading.Timer(0.2, release)
+            releasing.start()
+            ok(cuda.cuStreamSynchronize(s))
+            assert held == [NOT_READY]
+            releasing.join()
+            put(p, bytes([8]) * nbytes, s)
+            ok(cuda.cuStreamSynchronize(s))
+            ok(cuda.cuStreamSynchronize(s))
+            assert get(p, nbytes, s) == bytes([8]) * nbytes
+        """
+    )
+
+
 def test_a_fault_ends_waits_and_copies_with_its_error(simulate) -> None:
     for end in (
         "cuda.cuStreamSynchronize(s)",
