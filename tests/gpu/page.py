@@ -53,6 +53,21 @@ PROFILED = {
     "htod_1m": "1 MB, in 8 pieces",
 }
 
+BENCHED = {
+    "torch train step, 6 layers bf16": "a training step",
+    "torch decode, batch 1": "decoding",
+    "torch decode as CUDA graph": "as a CUDA graph",
+    "torch resnet18, batch 8": "resnet18",
+    "torch item": "`item()`",
+    "cupy add": "CuPy's sum of arrays",
+    "cupy sum": "its sum",
+    "cupy matmul": "its product",
+    "jax add": "JAX's sum of arrays",
+    "jax matmul": "its product",
+    "triton add": "Triton",
+    "dlopen until the first kernel's result": "from `dlopen` to the first kernel's result",
+}
+
 
 class Results:
     """The files of a run."""
@@ -90,14 +105,18 @@ def rows(text: str, head: str) -> list[str]:
     return [] if first is None else found[first:]
 
 
-def replace_table(page: str, heading: str, table: list[str]) -> str:
-    """Replace the rows of the first table after a heading, or after the line that begins so."""
+def replace_table(page: str, heading: str, table: list[str], at_run: str = "") -> str:
+    """Replace the rows of the first table after a heading, or after the line that begins so, and the line before the
+    table that says which run it is of."""
     at = re.search(rf"^{re.escape(heading)}", page, re.MULTILINE)
     if at is None:
         raise ValueError(f"the page has no {heading!r}")
     begin = page.index("\n|", at.end()) + 1
     end = next(m.start() for m in re.finditer(r"^(?!\|)", page[begin:], re.MULTILINE)) + begin
-    return page[:begin] + "\n".join(table) + "\n" + page[end:]
+    before = page[:begin]
+    if at_run:
+        before = re.sub(r"^At \w+ \([^()]*\):\n\n\Z", lambda _: f"{at_run}:\n\n", before, flags=re.MULTILINE)
+    return before + "\n".join(table) + "\n" + page[end:]
 
 
 def network(text: str) -> list[str]:
@@ -166,17 +185,75 @@ def which_run(results: Results) -> str:
     cards = re.findall(r"NVIDIA [\w ]+", results["machine.txt"])
     driver = re.search(r"\d{3}\.\d+(?:\.\d+)?", machine.get("card", ""))
     versions = machine.get("python", "").partition(": ")[2].replace("; ", ", ").replace("+cu130", "")
+    for name in ("CuPy", "JAX", "Triton"):
+        versions = versions.replace(f"{name.lower()} ", f"{name} ")
     return (
         f"`tests/gpu/run.py --renew`, `--part checks` and then `--part measurements`, at commit "
-        f"{machine.get('commit', '?')} ({machine.get('date', '?')[:10]}): {len(cards)} {cards[0] if cards else '?'} "
-        f"(10de:2335), driver {driver[0] if driver else '?'}, {versions}, {machine.get('processors', '?')} processors."
+        f"{machine.get('commit', '?')[:8]} ({machine.get('date', '?')[:10]}): "
+        f"{len(cards)} {cards[0] if cards else '?'} (10de:2335), driver {driver[0] if driver else '?'}, "
+        f"{versions}, {machine.get('processors', '?')} processors."
     )
+
+
+def now(results: Results) -> dict[str, str]:
+    """What was asked in vain once, by the beginning of its row: what this run says of it."""
+    found, ways = rates(results["several.txt"]), ("0 to 1", "1 to 0")
+    cells = {}
+    if results.ended("several") and "failed" not in results.ended("several") and devices(results["several.txt"]):
+        copies = [found[f"torch_peers: {way}, GB/s"] for way in ways]
+        least, ratios = min(each[1] for each in copies), " and ".join(f"{each[2]:.2f}" for each in copies)
+        ranks, ddp = found["nccl_ranks: all-reduce of 256 MB, GB/s"], found["ddp: steps a second"]
+        cells["| two devices: peer access"] = f"{least:.0f} GB/s, {ratios} of native; DataParallel right"
+        cells["| NCCL, two ranks, DDP"] = (
+            f"{ranks[1]:.0f} GB/s, {ranks[2]:.2f} of native; DDP right, {ddp[2]:.2f} of the native rate"
+        )
+        cells["| JAX `pmap`"] = f"right, {found['jax_pmap: psum, GB/s'][2]:.2f} of the native rate"
+    table = network(results["network.md"])
+    step = next((line for line in table if line.startswith(f"| {PHASES['steps']} |")), "")
+    if values := re.findall(r"\| ([\d.]+)", step):
+        cells["| training step over TCP"] = f"{', '.join(values[2:])} ms; natively {values[0]}"
+    if turns := re.search(r"^(\d+) item\(\) are (\d+) turns", results["network.md"], re.MULTILINE):
+        cells["| `tensor.item()` at"] = f"{int(turns[2]) / int(turns[1]):.3g} round trip{'s' * (turns[1] != turns[2])}"
+    conformance = results.ended("conformance")
+    if conformance and not any("jax" in line for line in rows(results["conformance.txt"], "| check |")):
+        cells["| JAX gradient step"] = "right, over shared memory and a unix socket"
+    return cells
+
+
+def replace_cell(page: str, begin: str, text: str) -> str:
+    """Replace the third cell of the row that begins so."""
+    row = re.search(rf"^{re.escape(begin)}.*$", page, re.MULTILINE)
+    if row is None:
+        raise ValueError(f"the page has no row {begin!r}")
+    cells = row[0].split(" | ")
+    return page.replace(row[0], " | ".join([*cells[:2], text, *cells[3:]]))
+
+
+def bench(text: str) -> str:
+    """A paragraph on bench.md: the ratios over shared memory. "": it has none."""
+    table = rows(text, "| work |")
+    if not table:
+        return ""
+    names = [cell.strip() for cell in table[0].strip("|").split("|")]
+    ratio = {}
+    for line in table[2:]:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        ratio[cells[0]] = dict(zip(names, cells, strict=False))
+    said = [f"{title} {ratio[work]['shm / native']}" for work, title in BENCHED.items() if work in ratio]
+    links = "[whole table](bench/h200.md), [figures](bench/h200.json), [plot](bench/h200.svg)"
+    return f"`vgpu bench` ({links}), over shared memory, of the native times: {', '.join(said)}."
+
+
+def at_run(results: Results) -> str:
+    machine = results.machine()
+    day, processors = machine.get("date", "?")[:10], machine.get("processors", "?")
+    return f"At {machine.get('commit', '?')[:8]} ({day}; {processors} processors, nothing beside it)"
 
 
 def fill(page: str, results: Results) -> tuple[str, list[str]]:
     """The page with the results in it, and the tables that stay as they were."""
-    paragraph = re.compile(r"(?<=^## The last run\n\n).*?(?=\n\n)", re.MULTILINE | re.DOTALL)
-    page = paragraph.sub(lambda _: which_run(results), page, count=1)
+    which = re.compile(r"(?<=^## The last run\n\n).*?(?=\n\n)", re.MULTILINE | re.DOTALL)
+    page = which.sub(lambda _: which_run(results), page, count=1)
     page = replace_table(page, "## The last run", result_rows(results))
     tables = {
         "### Driver calls": rows(results["driver.txt"], "| call |"),
@@ -186,7 +263,11 @@ def fill(page: str, results: Results) -> tuple[str, list[str]]:
     }
     for heading, table in tables.items():
         if table:
-            page = replace_table(page, heading, table)
+            page = replace_table(page, heading, table, at_run(results))
+    for begin, text in now(results).items():
+        page = replace_cell(page, begin, text)
+    if paragraph := bench(results["bench.md"]):
+        page = re.sub(r"^`vgpu bench` .*?(?=\n\n)", lambda _: paragraph, page, count=1, flags=re.MULTILINE | re.DOTALL)
     return page, [heading for heading, table in tables.items() if not table]
 
 
@@ -212,6 +293,9 @@ def main() -> int:
     results = Results(options.folders)
     page, kept = fill(options.page.read_text(), results)
     options.page.write_text(page)
+    for suffix in ("md", "json", "svg"):
+        if bench(results["bench.md"]) and results[f"bench.{suffix}"]:
+            (options.page.parent / f"bench/h200.{suffix}").write_text(results[f"bench.{suffix}"])
     print(*facts(results), sep="\n")
     print(*(f"kept: {heading}: this run has no such table" for heading in kept), sep="\n")
     return 0

@@ -20,7 +20,9 @@ RESULTS = {
     "op_db.txt": "\nended after 231 s\n",
     "driver.txt": f"{LOG}{HEAD}{LOG}| x | 1 | 2 | 2 | 2-2 |\n",
     "network.md": "| | native | RTT 0 us |\n|---|---|---|\n| steps | 13.754 ms | 13.021 ms (0.97), turns 1 |\n\n"
-    "A step sends 276000 bytes;\n",
+    "A step sends 276000 bytes; 20 steps and their synchronisation are 1 turns;\n50 item() are 50 turns.\n",
+    "bench.md": "date: 2026-11-30\n\n| work | native ms | shm ms | shm / native |\n|---|---|---|---|\n"
+    "| torch item | 0.0126 | 0.0128 | 1.06 |\n",
     "several.txt": ".\nddp: steps a second: native 342.1, remoted 474.2, ratio 1.386\n",
 }
 
@@ -35,7 +37,7 @@ def results(tmp_path: Path) -> page.Results:
 def test_the_page_has_the_tables_of_the_run(results: page.Results) -> None:
     text, kept = page.fill(page.PAGE.read_text(), results)
     assert (
-        "at commit 5de7c10a (2026-11-30): 2 NVIDIA H200 (10de:2335), driver 580.159.04, torch 2.11.0, jax 0.11.2"
+        "at commit 5de7c10a (2026-11-30): 2 NVIDIA H200 (10de:2335), driver 580.159.04, torch 2.11.0, JAX 0.11.2"
         in text
     )
     assert "| `pytest -m gpu tests/gpu` | 2 passed, 1 xfailed |" in text
@@ -44,18 +46,19 @@ def test_the_page_has_the_tables_of_the_run(results: page.Results) -> None:
         in text
     )
     assert "| PyTorch's database of operators | **not ended** |" in text
-    assert (
-        "| call | native us | remoted us | ratio | least-greatest |\n|---|---|---|---|---|\n| x | 1 | 2 | 2 | 2-2 |\n\n"
-        in text
-    )
+    at_run = "At 5de7c10a (2026-11-30; 22 processors, nothing beside it):"
+    assert text.count(at_run) == 2
+    assert f"{at_run}\n\n{HEAD}| x | 1 | 2 | 2 | 2-2 |\n\n" in text
     assert "| training step, 6 layers bf16 | 13.8 | 13 (0.97) |" in text
+    assert "| `tensor.item()` at 5 ms | 2 round trips | 1 round trip | network |" in text
+    assert "[plot](bench/h200.svg)), over shared memory, of the native times: `item()` 1.06.\n\n" in text
     assert kept == ["`tests/bench/driver.py --profile`", "## Two devices"], "a table of some tasks alone replaces none"
 
 
 def test_facts_name_what_differs(results: page.Results) -> None:
     said = page.facts(results)
     assert "samples: | a | 0 | 1 |" in said
-    assert "network: A step sends 276000 bytes;" in said
+    assert "network: 50 item() are 50 turns." in said
 
 
 def test_every_task_of_two_devices_has_a_row() -> None:
