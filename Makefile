@@ -13,7 +13,7 @@ GEN_INPUTS = $(shell find protocol -name '*.py' -o -name '*.lock' -o -name '*.ts
 .DEFAULT_GOAL := help
 .PHONY: help setup gen shim executor build test test-fast test-gpu test-ecosystem check check-types check-format fix \
   clang sanitize-short demo bench packages package-host bundle asan tsan fuzz fuzz-records fuzz-threads fuzz-floor \
-  faults chaos soak api clean
+  worker-lines faults chaos soak api clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -155,6 +155,9 @@ fuzz-threads: build ## the same search under ThreadSanitizer
 
 fuzz-floor: build ## which lines of the executor that search executes in FUZZ_S seconds, beside what it must (tests/fuzz/floor.tsv)
 	@$(PY) -m tests.fuzz.in_process $(FUZZ_S) --floor
+
+worker-lines: build ## the same of what needs a driver or a confined process, by tests with workers of their own
+	@$(PY) -m tests.fuzz.worker_lines
 
 STREAMS ?= 20
 faults: build ## one call at a time fails (memory, threads, descriptors), in STREAMS streams of records, under sanitizers

@@ -19,8 +19,7 @@ def profile(relay: Relay, scenario: str) -> object:
     return json.loads(done.stdout)
 
 
-def test_records(relay: Relay) -> None:
-    rows = profile(relay, "everything")
+def check_records(rows: list[dict]) -> None:
     kernels = [row for row in rows if row["record"] == "Kernel"]
     assert [(k["name"], k["gridX"]) for k in kernels] == [("busy", 3), ("busy", 5)]
     copies = [row for row in rows if row["record"] == "Memcpy"]
@@ -28,6 +27,10 @@ def test_records(relay: Relay) -> None:
     assert [row["bytes"] for row in rows if row["record"] == "Memset"] == [4096]
     calls = {row["correlationId"]: row for row in rows if row["record"] == "API"}
     assert all(k["correlationId"] in calls and k["start"] <= k["end"] for k in [*kernels, *copies])
+
+
+def test_records(relay: Relay) -> None:
+    check_records(profile(relay, "everything"))
 
 
 def test_a_graph_is_measured_as_a_whole(shared_relay: Relay) -> None:
@@ -72,6 +75,7 @@ def test_by_the_hosts_cupti(driver: Running, tmp_path: Path) -> None:
     running = start(tmp_path, "b", config, {"VGPU_ENDPOINT": str(driver.endpoint), "LD_LIBRARY_PATH": path})
     relay = Relay(merged({"VGPU_ENDPOINT": str(running.endpoint), "LD_LIBRARY_PATH": str(LIBRARIES)}), True)
     try:
+        check_records(profile(relay, "everything"))
         rows = profile(relay, "graph")
         launches = [row["correlationId"] for row in rows if row["record"] == "API" and row["cbid"] == 514]
         kernels = [row for row in rows if row["record"] == "Kernel"]
@@ -81,6 +85,7 @@ def test_by_the_hosts_cupti(driver: Running, tmp_path: Path) -> None:
             row["correlationId"] for row in rows if row["record"] == "API" and row["cbid"] == 514
         ]
         check_events(profile(relay, "events"))
+        assert profile(relay, "toggled") == {"answers": [0], "after": 50}
         assert profile(relay, "many") == {"launched": 20000, "seen": 20000, "distinct": 20000, "dropped": 0}
     finally:
         running.end()

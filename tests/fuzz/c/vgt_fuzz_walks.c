@@ -76,7 +76,6 @@ static void images(int fd) {
 
 static void no_cache(int fd) {
   uint64_t answer[8];
-  vgt_desks_cache(false);
   VGT_ASK(fd, vgpuImageOffer, .total = 16, .image = first_id);
 }
 
@@ -492,6 +491,8 @@ uint32_t vgt_walk_choice(uint32_t walk) {
 
 void vgt_walk_begin(uint32_t walk) {
   enum { FEW_ENTRIES = 4096 };
+  if (walk <= WALKS && walks[walk - 1].run == no_cache)
+    vgt_desks_cache(false);
   if (walk <= WALKS && walks[walk - 1].run == vgt_walk_recorded)
     vgt_walk_record(FEW_ENTRIES);
   if (walk <= WALKS && walks[walk - 1].run == vgt_walk_unrecorded)
