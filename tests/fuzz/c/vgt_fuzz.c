@@ -24,7 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EDGES = 1 << 16, KEPT_MAX = 1024, WALKING = 24, DESCRIPTORS_MAX = 1024 };
+enum { EDGES = 1 << 16, KEPT_MAX = 1024, WALKING = 24, ONE_WALKS_IN = 9, DESCRIPTORS_MAX = 1024 };
 
 static struct shared {
   uint8_t hit[EDGES];  /* edges executed by the current session */
@@ -99,7 +99,7 @@ static bool walk(struct vgt_random *random, uint64_t seed) {
 
 static double now_s(void) { return (double)vgw_now_ns() / 1e9; }
 
-static int batch(uint64_t seed, uint32_t steps, double until, bool walks, const char *evidence) {
+static int batch(uint64_t seed, uint32_t steps, double until, bool is_walking, const char *evidence) {
   shared->batch.seed = seed;
   shared->batch.count = 0;
   pid_t child = fork();
@@ -107,7 +107,7 @@ static int batch(uint64_t seed, uint32_t steps, double until, bool walks, const 
     struct vgt_random random = {seed * 0x9e3779b97f4a7c15ull | 1};
     vgt_evidence_init(evidence, &shared->batch);
     vgt_session_init(seed % VGT_PROCESSES);
-    bool goes_on = !walks || walk(&random, seed);
+    bool goes_on = !is_walking || walk(&random, seed);
     for (int i = 0; goes_on && i < VGT_BATCH && (!until || now_s() < until) && one(&random, steps);)
       i++;
     exit(0); /* not _exit: executed lines (--coverage) are written by exit */
@@ -119,6 +119,9 @@ static int batch(uint64_t seed, uint32_t steps, double until, bool walks, const 
             (unsigned long long)seed, (unsigned)status, shared->batch.count);
   return status;
 }
+
+/* Whether a batch begins with walks. In a search for a time few do, of one kind of process after the other. */
+static bool walks(double until, int number) { return until ? number % ONE_WALKS_IN == 0 : number < WALKING; }
 
 static void print_counts(FILE *out) {
   fprintf(out, "sessions %llu records %llu edges %u kept %u\n", (unsigned long long)shared->sessions,
@@ -214,7 +217,7 @@ int main(int argc, char **argv) {
   uint64_t records = limited ? strtoull(argv[5] + sizeof limit - 1, NULL, 0) : UINT64_MAX;
   int status = 0, count = 0;
   while (!status && shared->records < records && (until ? now_s() < until : batches-- > 0))
-    status = batch(seed++, steps, until, count++ < WALKING, evidence), save_counts();
+    status = batch(seed++, steps, until, walks(until, count++), evidence), save_counts();
   if (status) {
     if (!vgt_batch_save(&shared->batch, argv[4]))
       perror(argv[4]);
