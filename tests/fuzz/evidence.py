@@ -33,7 +33,8 @@ def complete(crash: Path, program: Path) -> None:
     report = report_path(crash)
     if not report.exists():
         said = [line for line in output("dmesg") if f"{program.name}[" in line]
-        report.write_text("\n".join(["no report by the process; of the kernel's log:", *said[-20:], ""]))
+        lines = ["no report by the process, perhaps one by its sanitizer; of the kernel's log:", *said[-20:], ""]
+        report.write_text("\n".join(lines))
         return
     frame = re.compile(re.escape(program.name) + r"\(\+(0x[0-9a-f]+)\)\[0x[0-9a-f]+\]$", re.MULTILINE)
     text = report.read_text(errors="replace")

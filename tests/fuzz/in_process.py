@@ -24,7 +24,7 @@ from pathlib import Path
 
 from vgpud._gen.api import RECORDS, Record
 
-from tests.fuzz import evidence
+from tests.fuzz import evidence, recordings
 from tests.fuzz.lines import Lines, executed_lines, percent, read_floor
 from tests.fuzz.stream import BY_NAME, FORMATS, HEADER, WANT_REPLY
 from tests.races.build import LAYOUT, SESSIONS
@@ -296,13 +296,19 @@ def opening() -> bytes:
     return data
 
 
+def only_on_socket() -> set[str]:
+    """Names of the records that no ring may have."""
+    text = (GEN / "vgx_dispatch.c").read_text()
+    return set(re.findall(r'\{"(\w+)", dispatch_\w+, [^,]*VGX_NOT_IN_RING', text))
+
+
 def write_grammar(path: Path) -> None:
     fields: list[str] = []
     parts: list[str] = []
     records = []
     made = {kind for record in RECORDS for what, kind in record.meanings.values() if what == "creates"} | {"IMAGE"}
     assert made >= set(KINDS), set(KINDS) - made
-    on_socket = set(re.findall(r'\{"(\w+)", dispatch_\w+, [^,]*VGX_NOT_IN_RING', (GEN / "vgx_dispatch.c").read_text()))
+    on_socket = only_on_socket()
     assert on_socket >= WITH_DESCRIPTOR
     for record in RECORDS:
         unmade = {kind for what, kind in record.meanings.values() if what in ("uses", "destroys")} - set(KINDS)
@@ -511,6 +517,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="folder of the counts after each batch and of inputs that failed")
     parser.add_argument("--go-on", action="store_true", help="after a failure, with other seeds, till the time is over")
     parser.add_argument("--replay", help="a file that a failure left")
+    parser.add_argument("--recordings", type=Path, help="a folder of recorded sessions to mutate, too")
     parser.add_argument("--stalls", type=int, metavar="N", help="a thread sleeps before one of N basic blocks")
     parser.add_argument("--floor", action="store_true", help="executed lines, compared with floor.tsv")
     parser.add_argument("--faults", type=int, metavar="N", help="fail one call at a time, in N streams")
@@ -526,6 +533,12 @@ def main() -> int:
     edges = ("-fsanitize-coverage=trace-pc",)
     program = build(name, sanitize=given.sanitize, more=edges, all_traced=bool(given.stalls))
     os.environ["VGT_STALL"] = str(given.stalls or 0)
+    if given.recordings:
+        seeds = program.parent / "seeds.bin"
+        files = sorted(given.recordings.rglob("*.vgpurec"))
+        count = recordings.write_inputs(seeds, files, only_on_socket(), LEFT_OUT)
+        print(f"{count} inputs from {len(files)} recorded sessions")
+        os.environ["VGT_SEEDS"] = str(seeds)
     most = f"--records={-(-given.records // given.jobs)}" if given.records else None
     began = time.monotonic()
     usable = sorted(os.sched_getaffinity(0))

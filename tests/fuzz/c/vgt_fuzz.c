@@ -33,6 +33,7 @@ static struct shared {
   uint32_t kept, edges;
   struct vgt_input current, inputs[KEPT_MAX];
   struct vgt_batch batch; /* of the current child */
+  struct vgt_batch seeds; /* recorded sessions; none without VGT_SEEDS */
 } *shared;
 
 /* Called by the compiler's -fsanitize-coverage=trace-pc before each block, in any thread. */
@@ -76,7 +77,12 @@ static bool serve(struct vgt_random *random) {
 
 static bool one(struct vgt_random *random, uint32_t steps) {
   struct vgt_input *input = &shared->current;
-  if (shared->kept && vgt_below(random, 4)) {
+  if (shared->seeds.count && vgt_addresses[0] && vgt_below(random, 16) == 0) {
+    *input = shared->seeds.inputs[vgt_below(random, shared->seeds.count)];
+    vgt_adopt(random, input);
+    if (shared->kept && vgt_below(random, 4))
+      vgt_mutate(random, input, &shared->inputs[vgt_below(random, shared->kept)]);
+  } else if (shared->kept && vgt_below(random, 4)) {
     *input = shared->inputs[vgt_below(random, shared->kept)];
     vgt_mutate(random, input, &shared->inputs[vgt_below(random, shared->kept)]);
   } else {
@@ -200,6 +206,9 @@ int main(int argc, char **argv) {
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (shared == MAP_FAILED)
     return perror("memory"), 1;
+  const char *seeds = getenv("VGT_SEEDS");
+  if (seeds && !vgt_batch_load(&shared->seeds, seeds))
+    return perror(seeds), 1;
   char evidence[4096];
   snprintf(evidence, sizeof evidence, "%s.txt", argv[4]);
   vgt_faults_init();

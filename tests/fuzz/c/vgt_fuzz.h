@@ -90,6 +90,9 @@ void vgt_make(struct vgt_random *random, struct vgt_input *input, uint32_t steps
 /* Mutate an input that was kept, using pieces of `other`. */
 void vgt_mutate(struct vgt_random *random, struct vgt_input *input, const struct vgt_input *other);
 
+/* Change a recorded session's calls so that they fit after the opening of a session: ids, addresses, images. */
+void vgt_adopt(struct vgt_random *random, struct vgt_input *input);
+
 /* Write the first records of a session, for its socket, to `out`; return their length in bytes. */
 size_t vgt_opening(uint8_t *out, size_t capacity);
 extern uint64_t vgt_addresses[4];  /* the session's first allocations */

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "vgw_device_memory.h"
 #include "vgw_pinned.h"
 #include "vgw_records.h"
 #include "vgw_wire.h"
@@ -10,6 +11,7 @@
 #include "vgt_grammar.h"
 
 enum { WANT_REPLY = 1, HAS_FD = 2, CORRELATED = 4, PART_MAX = 2048, PARTS_MAX = 4, PAGE = VGT_PAGE };
+enum { RENAMED_MAX = 1024, IMAGE_NBYTES = 3 };
 enum { OFFERED_NBYTES = 16 }; /* of count_of's lengths, so that some uploads become complete */
 enum { ATTRIBUTE_NBYTES = sizeof(CUlaunchAttribute), ATTRIBUTES = 20 }; /* a few more attribute ids than exist */
 
@@ -387,6 +389,66 @@ void vgt_mutate(struct vgt_random *random, struct vgt_input *input, const struct
     }
   }
   *input = made;
+}
+
+/* Ids that a recorded session has given to objects, by kind, and those that the input gives to them. */
+struct renamed {
+  uint32_t ids[VGT_KINDS][RENAMED_MAX]; /* 0: none */
+};
+
+static uint64_t renamed_value(struct vgt_random *random, const struct vgt_field *field, uint64_t value,
+                              struct renamed *renamed, struct made *made, uint32_t channel) {
+  uint32_t *id = &renamed->ids[field->of < VGT_KINDS ? field->of : 0][value % RENAMED_MAX];
+  bool missing = field->of && field->of <= VGT_POOLED && !*id; /* not recorded, or in an earlier part */
+  switch ((enum vgt_meaning)field->meaning) {
+  case VGT_CREATES:
+  case VGT_IMAGE:
+    return field->of ? *id = (uint32_t)new_id(made, channel, field->of) : value;
+  case VGT_HANDLE:
+    return value && missing ? 1 + vgt_below(random, VGT_POOL) : value ? *id : 0;
+  case VGT_KERNEL: /* the recorded images have kernels of other names */
+    return 1 + vgt_below(random, VGT_POOL);
+  case VGT_WINDOW:
+  case VGT_RESERVED:
+  case VGT_CONDITION:
+    return value_of(random, field, (const uint32_t[PARTS_MAX + 1]){0}, made, channel);
+  case VGT_ADDRESS:
+    return value < VGW_DEVICE_MEMORY_BEGIN ? value : vgt_addresses[value / PAGE % 3] + value % 64;
+  default:
+    return value;
+  }
+}
+
+void vgt_adopt(struct vgt_random *random, struct vgt_input *input) {
+  static struct renamed renamed; /* the program that calls this has one thread that makes inputs */
+  struct made made = {0};
+  uint32_t next;
+  memset(&renamed, 0, sizeof renamed);
+  for (uint32_t start = 0; start < input->nbytes; start = next) {
+    const struct vgt_step *step = step_at(input, start, &next);
+    uint8_t *bytes = input->data + start + sizeof *step;
+    struct vgw_header header;
+    memcpy(&header, bytes, sizeof header);
+    const struct vgt_record *record = vgt_records;
+    while (record < vgt_records + VGT_RECORDS && record->opcode != header.opcode)
+      record++;
+    uint32_t at = sizeof header + (header.flags & CORRELATED ? (uint32_t)sizeof(uint64_t) : 0);
+    for (uint32_t i = 0; record < vgt_records + VGT_RECORDS && i < record->count; i++) {
+      const struct vgt_field *field = &vgt_fields[record->first + i];
+      uint64_t value = 0;
+      if (at + field->nbytes > step->nbytes)
+        break;
+      if (field->nbytes <= sizeof value) {
+        memcpy(&value, bytes + at, field->nbytes);
+        value = renamed_value(random, field, value, &renamed, &made, step->channel % VGT_CHANNELS);
+        memcpy(bytes + at, &value, field->nbytes);
+      }
+      at += field->nbytes;
+    }
+    at = (at + 7) & ~7u;
+    if (header.opcode == VGW_OP_vgpuImageWrite && at + IMAGE_NBYTES <= step->nbytes)
+      memcpy(bytes + at, "vgt", IMAGE_NBYTES); /* an image that the kernels of vgt_kernels.c are in */
+  }
 }
 
 size_t vgt_opening(uint8_t *out, size_t capacity) {
