@@ -533,6 +533,8 @@ def main() -> int:
     edges = ("-fsanitize-coverage=trace-pc",)
     program = build(name, sanitize=given.sanitize, more=edges, all_traced=bool(given.stalls))
     os.environ["VGT_STALL"] = str(given.stalls or 0)
+    if given.jobs > 2 * len(os.sched_getaffinity(0)):
+        os.environ.setdefault("VGT_POLL_US", "1000")
     if given.recordings:
         seeds = program.parent / "seeds.bin"
         files = sorted(given.recordings.rglob("*.vgpurec"))

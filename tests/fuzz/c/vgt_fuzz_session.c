@@ -52,7 +52,7 @@ enum {
 enum { WORDS_MAX = 128 };
 enum { ANSWER_TURNS = 8, ANSWERS = 20, REMOTE = 1 };
 enum {
-  POLL_US = 200,
+  POLL_US = 200, /* or VGT_POLL_US, as many searches beside each other spend much of their time in polling */
   COMPILE_NS = 100000000,
   QUOTA = 20
 }; /* the opening makes 12 objects of a kind at most, and the tenant has others */
@@ -432,12 +432,19 @@ static void wake_remote_in(int fd, uint32_t turn) {
     wake_remote(fd, REMOTE, turn);
 }
 
+static void poll_pause(void) {
+  static useconds_t us;
+  if (!us)
+    us = getenv("VGT_POLL_US") ? (useconds_t)atoi(getenv("VGT_POLL_US")) : POLL_US;
+  usleep(us);
+}
+
 static void drain(int fd, struct vgw_ring *const *rings, const uint64_t *tails) {
   int64_t deadline = now_ms() + DRAIN_MS;
   uint32_t turn = 0;
   for (int i = 0; i < VGT_SOCKET; i++)
     while (atomic_load(&rings[i]->head) != tails[i] && !is_over(fd) && now_ms() < deadline)
-      usleep(POLL_US), answer_callbacks(fd, turn), wake_remote_in(fd, turn++);
+      poll_pause(), answer_callbacks(fd, turn), wake_remote_in(fd, turn++);
 }
 
 /* Wait for the session's end. A ring's thread that sleeps looks for it every 100 ms, unless it is woken. */
@@ -447,7 +454,7 @@ static void join(pthread_t thread, struct vgw_ring *const *rings) {
       atomic_fetch_add(&rings[i]->doorbell, 1);
       vgw_futex_wake(&rings[i]->doorbell);
     }
-    usleep(POLL_US);
+    poll_pause();
   }
   pthread_join(thread, NULL); /* ThreadSanitizer does not know pthread_clockjoin_np */
 }
@@ -497,7 +504,7 @@ static bool clear_up(void) {
   for (int64_t until = now_ms() + CLEAR_MS; !atomic_load(&synchronized);) {
     if (now_ms() > until)
       return false;
-    usleep(POLL_US);
+    poll_pause();
   }
   pthread_join(thread, NULL);
   return true;
