@@ -141,6 +141,7 @@ void vgx_sim_report_leaks(void);
 void vgx_sim_install_python(void);
 void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t code, uint64_t frame_nbytes,
                           uint64_t local_nbytes, uint32_t shared_static_nbytes, uint32_t cooperative);
+void vgx_sim_schedule_wait(void);
 void *malloc(size_t nbytes);
 """
 
@@ -176,6 +177,7 @@ SOURCE = """
 #include "vgx_sim.h"
 #include "vgx_sim_context.h"
 #include "vgx_sim_count.h"
+#include "vgx_sim_schedule.h"
 #include "vgx_sim_watch.h"
 #include "vgx_template.h"
 #include "vgx_turn.h"

@@ -20,7 +20,7 @@ from typing import Any, cast
 from weakref import WeakValueDictionary
 
 from vgpusim import demangle, progress
-from vgpusim.codegen.compile import CompiledKernel, DiskCache, PtxModule, Variable, compile_entry
+from vgpusim.codegen.compile import CompiledKernel, DiskCache, PtxModule, Variable, compile_entry, compile_whole
 from vgpusim.codegen.loader import Loader
 from vgpusim.compile_limit import CompileLimit
 from vgpusim.image import image, link
@@ -77,6 +77,7 @@ class Glue:
         self._linking: deque[_Text] = deque(maxlen=4)  # parsed when they were added to a link, loaded soon
         self._images: dict[int, _Image] = {}
         self._kernels: dict[int, tuple[_Image, str]] = {}
+        self._improves = False  # a thread makes kernels that were compiled quickly from their whole text
 
     def set_cache(self, cache: DiskCache) -> None:
         """Store compiled kernels in `cache` from now on."""
@@ -189,6 +190,7 @@ class Glue:
                 watched=watched,
                 cluster=cluster,
                 counted=counted,
+                quick=not watched,
             )
         if len(compiled.symbols) > capacity:
             raise PtxError(f"{name} uses {len(compiled.symbols)} variables; its image has {capacity}")
@@ -198,6 +200,10 @@ class Glue:
         address = self._loader.load(compiled)
         with self._lock:
             owner.loaded.append(compiled)
+            begins = bool(compiled.whole) and not self._improves
+            self._improves |= begins
+        if begins:
+            threading.Thread(target=self._improve, name="improve", daemon=True).start()
         self._lib.vgx_sim_compiled_set(
             out,
             address,
@@ -262,6 +268,18 @@ class Glue:
         if rule is not Rule.WHOLE and sum(map(len, texts)) <= _KEPT_NBYTES:
             self._linking.append(known)
         return known
+
+    def _improve(self) -> None:
+        """Compile again what was compiled quickly and runs for long."""
+        while True:
+            self._lib.vgx_sim_schedule_wait()
+            for quick in self._loader.take_due():
+                try:
+                    with self._bounded("compiling a kernel again"):
+                        whole = compile_whole(quick, self._cache)
+                    self._loader.replace(quick, whole)
+                except Exception:  # the kernel goes on as it is
+                    _log(3, f"simulator: compiling a kernel again failed: {traceback.format_exc()}")
 
     def _bounded(self, what: str) -> AbstractContextManager[None]:
         return nullcontext() if self._compile_limit is None else self._compile_limit.over(what)

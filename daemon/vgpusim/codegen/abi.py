@@ -2,7 +2,7 @@
 
 tests/vgpusim/codegen/test_memory.py compares the two."""
 
-VERSION = 17
+VERSION = 18
 
 LAUNCH_PARAMS = 0
 LAUNCH_GRID = 32

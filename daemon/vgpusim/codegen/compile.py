@@ -7,7 +7,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 import struct
+import zlib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -38,11 +40,12 @@ from vgpusim.codegen import (  # noqa: F401  (each registers its emitters)
     emit_wgmma,
     emit_wmma,
     native,
+    outline,
     passes,
 )  # fmt: skip
 from vgpusim.codegen.cache import DiskCache, key_of
 from vgpusim.codegen.emit_cluster import Dimensions
-from vgpusim.codegen.emit_code import LOOPS, caller_of, describe, turns_of
+from vgpusim.codegen.emit_code import LOOPS, caller_of, describe, replaceable, turns_of
 from vgpusim.codegen.emit_control import WarpFunction
 from vgpusim.codegen.emitter import Emitter
 from vgpusim.ptx import ir
@@ -51,10 +54,14 @@ from vgpusim.ptx.module import EntryInfo, Param, PtxModule, Variable
 
 __all__ = [
     "CompiledKernel", "DiskCache", "EntryInfo", "Param", "PtxError", "PtxModule", "UnsupportedInstruction", "Variable",
-    "compile_entry",
+    "compile_entry", "compile_whole",
 ]  # fmt: skip
 
 _MAX_BLOCK_THREADS = 1024
+# Text from which on a kernel is made quickly, and how long that may run, for each byte, until it is made from the whole
+# text, which takes some 2,000 ns a byte.
+QUICK_LEAST_NBYTES, QUICK_NS = 100_000, 500
+_QUICK, _DUE = "quick", "due"  # kinds of keys
 _RARELY = '!1 = !{!"branch_weights", i32 1, i32 1000000}\n'  # as !prof !1
 _MAX_FRAME_NBYTES = 1 << 32
 _WIDE = '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
@@ -73,6 +80,8 @@ class CompiledKernel:
     cooperative: bool  # may be launched cooperatively
     resident: bool  # all CTAs run on one thread, each with its own frames and shared memory
     interleaved: bool  # a thread whose CTAs all wait may start further CTAs
+    whole: bytes = b""  # of code that was made quickly (outline.py): the compressed text to make it from again
+    key: str = ""  # and the key by which that is stored
 
 
 def compile_entry(
@@ -86,6 +95,7 @@ def compile_entry(
     watched: bool = False,
     cluster: Dimensions | None = None,
     counted: bool = False,
+    quick: bool = False,
 ) -> CompiledKernel:
     """Compile entry `name` for a block shape.
 
@@ -96,6 +106,8 @@ def compile_entry(
         watched: For the sanitizer: each access first calls the sanitizer, which checks the access.
         cluster: CTAs of a cluster; None: as many as the entry requires.
         counted: For the profiler: count what the kernel's warps do.
+        quick: A large kernel may be made quickly (outline.py), for compile_whole to make it from its whole text once it
+            turns out that much runs.
         cache: Where compiled kernels are kept; None compiles anew.
     Raises:
         UnsupportedInstruction: NOT_SUPPORTED, naming kernel, instruction and line.
@@ -107,13 +119,22 @@ def compile_entry(
         raise PtxError(f"no entry {name}")
     cluster = cluster or module.entry(name).cluster
     key = _key(module, name, (block, cooperative, confined, watched, cluster, counted)) if cache is not None else ""
+    quick = quick and os.environ.get("VGPU_QUICK") != "0"
     if cache is not None:
-        stored = cache.get(key)
+        quick = quick and cache.get(key_of(key, _DUE)) is None
+        stored = cache.get(key) or (cache.get(key_of(key, _QUICK)) if quick else None)
         if stored is not None:
             return _unpack(stored)
+    cheap = None
     try:
-        text, compiled = lower(module, name, block, cooperative, confined, watched, cluster, counted)
-        code = native.assemble(text)
+        text, compiled, e = _lower(module, name, block, cooperative, confined, watched, cluster, counted)
+        if quick and len(text) >= QUICK_LEAST_NBYTES:
+            cheap = outline.outlined(text, _temporary(e))
+        if cheap is None:
+            code = native.assemble(text)
+        else:
+            code = native.assemble_quickly(replaceable(cheap, max(1, len(text) * QUICK_NS)))
+            compiled = replace(compiled, whole=zlib.compress(text.encode(), 1), key=key)
     except InternalError as error:
         raise _reported(error, module, block, cooperative, cache) from error
     except PtxError:
@@ -126,7 +147,19 @@ def compile_entry(
         raise PtxError(f"{name}: needs {', '.join(missing)}, which this host does not have", NOT_SUPPORTED)
     compiled = replace(compiled, object_code=code)
     if cache is not None:
-        cache.put(key, _pack(compiled))
+        cache.put(key if cheap is None else key_of(key, _QUICK), _pack(compiled))
+    return compiled
+
+
+def compile_whole(quick: CompiledKernel, cache: DiskCache | None = None) -> CompiledKernel:
+    """The kernel that compile_entry has made quickly, from its whole text. If this process ends before, the next one
+    makes it so at once."""
+    if cache is not None:
+        cache.put(key_of(quick.key, _DUE), b"1")
+    code = native.assemble(zlib.decompress(quick.whole).decode())
+    compiled = replace(quick, object_code=code, whole=b"", key="")
+    if cache is not None:
+        cache.put(quick.key, _pack(compiled))
     return compiled
 
 
@@ -153,6 +186,20 @@ def lower(
     counted: bool = False,
 ) -> tuple[str, CompiledKernel]:
     """LLVM IR of a kernel, and its description without code."""
+    text, compiled, _ = _lower(module, name, block, cooperative, confined, watched, cluster, counted)
+    return text, compiled
+
+
+def _lower(
+    module: PtxModule,
+    name: str,
+    block: tuple[int, int, int],
+    cooperative: bool,
+    confined: bool,
+    watched: bool,
+    cluster: Dimensions | None,
+    counted: bool,
+) -> tuple[str, CompiledKernel, Emitter]:
     cluster = cluster or module.entry(name).cluster
     if cluster is not None and cooperative:
         raise PtxError(f"{name}: cooperative launches of clusters are not supported", NOT_SUPPORTED)
@@ -191,7 +238,15 @@ def lower(
         resident,
         interleaved,
     )
-    return whole, compiled
+    return whole, compiled, e
+
+
+def _temporary(e: Emitter) -> set[str]:
+    """Slots of registers that no block needs from another."""
+    needed = 0
+    for bits in e.live.live_in:
+        needed |= bits
+    return set(map(e.slot, e.live.registers)).difference(map(e.slot, e.live.names(needed)))
 
 
 def _escape(text: str) -> str:
@@ -244,14 +299,15 @@ def _key(module: PtxModule, name: str, launch: tuple[object, ...]) -> str:
     return key_of(_compiler_version(), str(abi.VERSION), str(module.version), native.cpu_name(), name, shape, *parts)
 
 
-_PACKED = tuple(field.name for field in fields(CompiledKernel) if field.name != "object_code")
+_PACKED = tuple(field.name for field in fields(CompiledKernel) if field.name not in ("object_code", "whole"))
 
 
 def _pack(compiled: CompiledKernel) -> bytes:
     head = json.dumps({name: getattr(compiled, name) for name in _PACKED}).encode()
-    return struct.pack("<I", len(head)) + head + compiled.object_code
+    return struct.pack("<II", len(head), len(compiled.whole)) + head + compiled.whole + compiled.object_code
 
 
 def _unpack(data: bytes) -> CompiledKernel:
-    (size,) = struct.unpack_from("<I", data)
-    return CompiledKernel(data[4 + size :], **json.loads(data[4 : 4 + size]))
+    head, whole = struct.unpack_from("<II", data)
+    body = 8 + head
+    return CompiledKernel(data[body + whole :], **json.loads(data[8:body]), whole=data[body : body + whole])

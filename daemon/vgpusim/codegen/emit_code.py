@@ -8,7 +8,7 @@ from vgpusim.codegen import abi
 from vgpusim.codegen.emit_cluster import Dimensions
 from vgpusim.codegen.emit_layout import BARRIER_WORDS, ENDED, RUNNING, FrameLayout
 
-CODE_SYMBOL = "vgx_code"
+CODE_SYMBOL, QUICK_SYMBOL = "vgx_code", "vgx_quick"
 MEMBERS = {
     "warp": "ptr",
     "frames_nbytes": "i64",
@@ -18,6 +18,7 @@ MEMBERS = {
     "turns": "i32",
     "cluster": "[3 x i32]",
     "flush": "i32",
+    "quick": "ptr",
 }
 
 
@@ -135,6 +136,19 @@ def describe(warp_count: int, frame: FrameLayout, turns: Turns, flush: bool, clu
     """Text of the description."""
     axes = ", ".join(f"i32 {count}" for count in cluster or (1, 1, 1))
     function = "@row" if turns is Turns.ROWS else "@warp" if turns is Turns.IN_ORDER else "@round"
-    values = (function, frame.nbytes, frame.locals_nbytes, frame.turn, warp_count, turns.value, f"[{axes}]", int(flush))
+    values = (
+        *(function, frame.nbytes, frame.locals_nbytes, frame.turn, warp_count, turns.value, f"[{axes}]", int(flush)),
+        "null",
+    )
     members = [f"{kind} {value}" for kind, value in zip(MEMBERS.values(), values, strict=True)]
     return f"@{CODE_SYMBOL} = constant {{ {', '.join(MEMBERS.values())} }} {{ {', '.join(members)} }}\n"
+
+
+def replaceable(text: str, budget_ns: int) -> str:
+    """The text of a kernel whose function may be replaced once it has run for so long (struct vgx_sim_quick)."""
+    begin = text.index(f"@{CODE_SYMBOL} = ")
+    end = text.index("\n", begin)
+    line = text[begin:end].removesuffix("ptr null }") + f"ptr @{QUICK_SYMBOL} }}"
+    function = line.partition("{ ptr @")[2].partition(",")[0]
+    quick = f"@{QUICK_SYMBOL} = global {{ ptr, i64, i64 }} {{ ptr @{function}, i64 {budget_ns}, i64 0 }}\n"
+    return text[:begin] + quick + line + text[end:]

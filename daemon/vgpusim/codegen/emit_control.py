@@ -18,7 +18,7 @@ from vgpusim.codegen.cfg import EXIT, YIELD
 from vgpusim.codegen.emit_barrier import arrive, reduction_result, watch
 from vgpusim.codegen.emit_code import Turns
 from vgpusim.codegen.emit_layout import lay_out
-from vgpusim.codegen.emitter import Emitter
+from vgpusim.codegen.emitter import BEGIN, END, Emitter
 from vgpusim.codegen.lane_pattern import linear
 from vgpusim.codegen.lane_value import LANES, SCALAR, Bound, Value
 from vgpusim.codegen.uniformity import thread_shape
@@ -445,8 +445,10 @@ class WarpFunction:
         """Save registers."""
         e = self.e
         for slot, kind, offset in places:
+            e.lines.append(f"{BEGIN}saved")
             text = e.v(f"load {kind}, ptr {slot}")
             e.e(f"store {kind} {text}, ptr {e.v(f'getelementptr i8, ptr %frame, i64 {offset}')}, align 4")
+            e.lines.append(END)
 
     def _save(self, index: int) -> list[str]:
         e = self.e
@@ -463,8 +465,10 @@ class WarpFunction:
         outer, e.lines = e.lines, []
         e.label(f"resume{index}")
         for slot, kind, offset in () if self.large else self.spills.restored[index]:
+            e.lines.append(f"{BEGIN}restored")
             text = e.v(f"load {kind}, ptr {e.v(f'getelementptr i8, ptr %frame, i64 {offset}')}, align 4")
             e.e(f"store {kind} {text}, ptr {slot}")
+            e.lines.append(END)
         ins = self.blocks[index].terminator
         assert ins is not None
         if e.state.watched and ins.opcode != YIELD:

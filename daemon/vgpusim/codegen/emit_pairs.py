@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from vgpusim.codegen import emit_float
 from vgpusim.codegen.abi import WARP
-from vgpusim.codegen.emitter import Emitter
+from vgpusim.codegen.emitter import BEGIN, END, Emitter
 from vgpusim.codegen.lane_value import LANES, Form
 from vgpusim.ptx import ir
 
@@ -104,7 +104,7 @@ def note(e: Emitter, ins: ir.Instruction, row: str) -> None:
 def emit(e: Emitter, first: ir.Instruction, second: ir.Instruction) -> None:
     """Both instructions of a pair."""
     e.instruction, e.guard = second, None
-    e.e(f"; {first.line}, {second.line}: {second.text}")
+    e.lines.append(f"{BEGIN}{first.line}, {second.line}: {second.text}")
     (d, *one), (f, *other) = first.operands, second.operands
     assert isinstance(d, ir.Reg)
     assert isinstance(f, ir.Reg)
@@ -123,6 +123,7 @@ def emit(e: Emitter, first: ir.Instruction, second: ir.Instruction) -> None:
         text = f"shufflevector {_PAIRS.int(32)} {row}, {_PAIRS.int(32)} poison, <{WARP} x i32> <{order}>"
         e.put(target, LANES, e.v(text), 32)
     e.ready[(_PAIR, d, f)] = row
+    e.lines.append(END)
 
 
 def _pair(e: Emitter, a: ir.Operand, b: ir.Operand) -> str:

@@ -24,6 +24,7 @@ EmitFunction = Callable[["Emitter", ir.Instruction], None]
 EMITTERS: dict[str, EmitFunction] = {}
 _COUPLE = Form(2 * WARP)
 _LARGE_INSTRUCTIONS = 1200
+BEGIN, END = "  ; ", "  ;"  # around the text of an instruction, for outline.py
 
 SpecialFunction = Callable[["Emitter", str], tuple[str, int]]
 SPECIAL_REGISTERS: list[SpecialFunction] = []  # holds one function, which emit_special appends
@@ -499,10 +500,11 @@ class Emitter:
         elif kept is not None and self.guard is not None:
             both = self.v(f"and {LANES.int(1)} {self.vector(self.guard)}, {self.vector(kept)}")
             self.guard = Value(both, 1, VARYING)
-        self.e(f"; {ins.line}: {ins.text}")
+        self.lines.append(f"{BEGIN}{ins.line}: {ins.text}")
         try:
             emitter(self, ins)
         except PtxError:
             raise
         except Exception as error:  # an internal error: images are checked before they are used
             raise InternalError(self.program.name, f"line {ins.line}, `{ins.text}`", error) from error
+        self.lines.append(END)

@@ -61,10 +61,7 @@ def assemble(text: str) -> bytes:
     level = 2 if len(text) < _QUICK_NBYTES else 1 if len(text) < _PLAIN_NBYTES else 0
     with _lock:
         machine = _machine(level)
-        module = llvm.parse_assembly(text)
-        module.verify()
-        module.triple = machine.triple
-        module.data_layout = str(machine.target_data)
+        module = _parsed(text, machine)
         options = llvm.create_pipeline_tuning_options(speed_level=max(1, level))
         options.loop_vectorization = False  # kernels are vectors already
         options.slp_vectorization = False
@@ -80,6 +77,21 @@ def assemble(text: str) -> bytes:
             manager.add_dead_code_elimination_pass()
         manager.run(module, builder)
         return bytes(machine.emit_object(module))
+
+
+def assemble_quickly(text: str) -> bytes:
+    """Without any pass."""
+    with _lock:
+        machine = _machine(0)
+        return bytes(machine.emit_object(_parsed(text, machine)))
+
+
+def _parsed(text: str, machine: Any) -> Any:
+    module = llvm.parse_assembly(text)
+    module.verify()
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    return module
 
 
 def missing_symbols(code: bytes) -> list[str]:

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VGX_SIM_ABI_VERSION 17 /* part of the disk cache's key */
+#define VGX_SIM_ABI_VERSION 18 /* part of the disk cache's key */
 
 struct vgx_sim_services;
 struct vgx_sim_site;
@@ -163,16 +163,25 @@ enum vgx_sim_turns {
   VGX_SIM_ROWS,        /* warps do not wait, and one call runs whole CTAs */
 };
 
+/* Of a kernel that was compiled quickly (codegen/outline.py): its function, which is replaced at any time by one that
+ * does the same faster: a warp that waits resumes in the other one. */
+struct vgx_sim_quick {
+  vgx_sim_warp_fn *warp; /*  0: atomic */
+  uint64_t budget_ns;    /*  8: how much processor time it may use until it is worth the other one */
+  uint64_t spent_ns;     /* 16: atomic */
+};
+
 /* How a kernel's warps run; emitted by codegen/emit_code.py. */
 struct vgx_sim_code {
-  vgx_sim_warp_fn *warp;  /*  0 */
-  uint64_t frames_nbytes; /*  8: of a CTA */
-  uint64_t locals_nbytes; /* 16: local memory of a CTA */
-  uint64_t turn;          /* 24: offset, in a CTA's frames, of the scheduler's state for it, if CTAs take turns */
-  uint32_t warp_count;    /* 32: of a CTA */
-  uint32_t turns;         /* 36: enum vgx_sim_turns */
-  uint32_t cluster[3];    /* 40: CTAs of a cluster in x, y and z */
-  uint32_t flush;         /* 52: subnormals are zero, as inputs and as results */
+  vgx_sim_warp_fn *warp;       /*  0: see `quick` */
+  uint64_t frames_nbytes;      /*  8: of a CTA */
+  uint64_t locals_nbytes;      /* 16: local memory of a CTA */
+  uint64_t turn;               /* 24: offset, in a CTA's frames, of the scheduler's state for it, if CTAs take turns */
+  uint32_t warp_count;         /* 32: of a CTA */
+  uint32_t turns;              /* 36: enum vgx_sim_turns */
+  uint32_t cluster[3];         /* 40: CTAs of a cluster in x, y and z */
+  uint32_t flush;              /* 52: subnormals are zero, as inputs and as results */
+  struct vgx_sim_quick *quick; /* 56: NULL: `warp` is all there is */
 };
 
 _Static_assert(offsetof(struct vgx_sim_launch, grid) == 32, "abi");
@@ -187,6 +196,7 @@ _Static_assert(offsetof(struct vgx_sim_services, changed) == 136, "abi");
 _Static_assert(offsetof(struct vgx_sim_services, watches_all) == 140, "abi");
 _Static_assert(offsetof(struct vgx_sim_services, change) == 144, "abi");
 _Static_assert(offsetof(struct vgx_sim_code, warp_count) == 32, "abi");
-_Static_assert(sizeof(struct vgx_sim_code) == 56, "abi");
+_Static_assert(sizeof(struct vgx_sim_code) == 64, "abi");
+_Static_assert(sizeof(struct vgx_sim_quick) == 24, "abi");
 
 #endif

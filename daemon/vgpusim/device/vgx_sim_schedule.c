@@ -11,14 +11,18 @@
  * kernels, which must not decide where a warp resumes; local memory, which kernels address, is elsewhere. */
 #include "vgx_sim_schedule.h"
 
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdbool.h>
 #include <string.h>
+#include <time.h>
 
 #include "vgw_cuda.h"
 #include "vgx_sim_control_word.h"
 
 #define WARP 32u
-#define IDLE_ROUNDS 4u /* rounds without progress before a thread starts another CTA */
+#define IDLE_ROUNDS 4u     /* rounds without progress before a thread starts another CTA */
+#define COUNTED_ROUNDS 16u /* rounds of a CTA after which its time is counted */
 #define DEADLOCK "all warps wait at barriers that cannot complete"
 
 /* MXCSR: exceptions masked, rounding to nearest; FLUSH: subnormals are zero, as inputs and as results. */
@@ -62,6 +66,44 @@ void vgx_sim_schedule_init(const struct vgx_sim_thread *thread) { running = thre
 
 const struct vgx_sim_thread *vgx_sim_schedule_running(void) { return running; }
 
+/* What a kernel that was compiled quickly has run for is counted. Python waits for those that have used up their budget
+ * (codegen/loader.py). */
+static sem_t due;
+static pthread_once_t due_once = PTHREAD_ONCE_INIT;
+static _Thread_local uint64_t counted_ns; /* up to when this thread's time has been counted */
+
+static void make_due(void) { sem_init(&due, 0, 0); }
+
+void vgx_sim_schedule_wait(void) {
+  pthread_once(&due_once, make_due);
+  while (sem_wait(&due) < 0)
+    ;
+}
+
+/* Of this thread's processor: how busy the host is does not matter. */
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void count_time(const struct vgx_sim_code *code) {
+  struct vgx_sim_quick *quick = code->quick;
+  if (!quick)
+    return;
+  uint64_t now = now_ns(), spent = now - counted_ns;
+  counted_ns = now;
+  uint64_t before = __atomic_fetch_add(&quick->spent_ns, spent, __ATOMIC_RELAXED);
+  if (before < quick->budget_ns && before + spent >= quick->budget_ns) {
+    pthread_once(&due_once, make_due);
+    sem_post(&due);
+  }
+}
+
+static vgx_sim_warp_fn *warp_of(const struct vgx_sim_code *code) {
+  return code->quick ? __atomic_load_n(&code->quick->warp, __ATOMIC_ACQUIRE) : code->warp;
+}
+
 static bool is_stopped(const struct vgx_sim_launch *launch) { return __atomic_load_n(launch->stop, __ATOMIC_RELAXED); }
 
 static void fail(const struct vgx_sim_launch *launch) {
@@ -95,7 +137,7 @@ enum { MOVED = 1, WENT_ON = 2 };
 /* Run one round; *live is the number of warps that have not ended. 0: no warp ran, and none can go on. */
 static uint32_t run_round(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                           struct vgx_sim_thread *thread, const struct tables *t, uint32_t *live) {
-  uint32_t ran = code->warp(launch, thread, 0, 0);
+  uint32_t ran = warp_of(code)(launch, thread, 0, 0);
   uint32_t left = *live - (ran & (VGX_SIM_RAN - 1));
   uint32_t did = ran ? MOVED : 0;
   if (left < *live)
@@ -111,13 +153,16 @@ static uint32_t run_round(const struct vgx_sim_code *code, const struct vgx_sim_
 static bool run_with_barriers(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                               struct vgx_sim_thread *thread) {
   struct tables t = tables_of(code, thread);
-  uint32_t live = code->warp_count;
+  uint32_t live = code->warp_count, rounds = 0;
   start(code, &t);
-  while (live)
+  while (live) {
     if (!run_round(code, launch, thread, &t, &live)) {
       fail(launch);
       return false;
     }
+    if (++rounds % COUNTED_ROUNDS == 0)
+      count_time(code);
+  }
   return true;
 }
 
@@ -126,22 +171,26 @@ static bool run_with_barriers(const struct vgx_sim_code *code, const struct vgx_
 static void run_in_lockstep(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                             struct vgx_sim_thread *thread) {
   struct tables t = tables_of(code, thread);
-  uint32_t live = code->warp_count;
+  uint32_t live = code->warp_count, rounds = 0;
   start(code, &t);
-  while (live)
-    live -= code->warp(launch, thread, 0, 0) & (VGX_SIM_RAN - 1);
+  while (live) {
+    live -= warp_of(code)(launch, thread, 0, 0) & (VGX_SIM_RAN - 1);
+    if (++rounds % COUNTED_ROUNDS == 0)
+      count_time(code);
+  }
 }
 
 static void run_in_order(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                          struct vgx_sim_thread *thread) {
-  vgx_sim_warp_fn *run = code->warp;
+  vgx_sim_warp_fn *run = warp_of(code);
   for (uint32_t w = 0, warp_count = code->warp_count; w < warp_count; w++)
     run(launch, thread, 0, w);
 }
 
 /* The range [*first, *last) of CTAs, or clusters, that this thread runs next; false: none is left. */
-static bool claim(const struct vgx_sim_launch *launch, uint64_t count, uint64_t chunk, uint64_t *first,
-                  uint64_t *last) {
+static bool claim(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch, uint64_t count, uint64_t chunk,
+                  uint64_t *first, uint64_t *last) {
+  count_time(code);
   *first = __atomic_fetch_add(launch->next_cta, chunk, __ATOMIC_RELAXED);
   if (*first >= count)
     return false;
@@ -161,14 +210,14 @@ static void place(struct vgx_sim_thread *thread, const struct vgx_sim_launch *la
 static void run_rows(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                      struct vgx_sim_thread *thread) {
   uint64_t first, last;
-  while (claim(launch, launch->cta_count, launch->cta_chunk, &first, &last))
+  while (claim(code, launch, launch->cta_count, launch->cta_chunk, &first, &last))
     for (uint64_t cta = first, count; cta < last; cta += count) {
       if (is_stopped(launch))
         return;
       place(thread, launch, cta);
       count = launch->grid[0] - thread->cta[0];
       count = launch->services->watch ? 1 : count < last - cta ? count : last - cta;
-      code->warp(launch, thread, (uint32_t)count, 0);
+      warp_of(code)(launch, thread, (uint32_t)count, 0);
     }
 }
 
@@ -176,7 +225,7 @@ static void run_rows(const struct vgx_sim_code *code, const struct vgx_sim_launc
 static void run_ctas(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                      struct vgx_sim_thread *thread) {
   uint64_t first, last;
-  while (claim(launch, launch->cta_count, launch->cta_chunk, &first, &last))
+  while (claim(code, launch, launch->cta_count, launch->cta_chunk, &first, &last))
     for (uint64_t cta = first; cta < last; cta++) {
       if (is_stopped(launch))
         return;
@@ -293,7 +342,7 @@ static void run_clusters(const struct vgx_sim_code *code, const struct vgx_sim_l
                          struct vgx_sim_thread *thread) {
   uint64_t size = (uint64_t)code->cluster[0] * code->cluster[1] * code->cluster[2], first, last;
   uint64_t chunk = launch->cta_chunk / size ? launch->cta_chunk / size : 1;
-  while (claim(launch, launch->cta_count / size, chunk, &first, &last))
+  while (claim(code, launch, launch->cta_count / size, chunk, &first, &last))
     for (uint64_t cluster = first; cluster < last; cluster++)
       if (!run_cluster(code, launch, thread, cluster, size))
         return;
@@ -304,10 +353,11 @@ struct queue {
   uint64_t next, end;
 };
 
-static bool pop_cta(const struct vgx_sim_launch *launch, struct queue *queue, uint64_t *cta) {
+static bool pop_cta(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch, struct queue *queue,
+                    uint64_t *cta) {
   struct queue more;
   if (queue->next == queue->end) {
-    if (!claim(launch, launch->cta_count, launch->cta_chunk, &more.next, &more.end))
+    if (!claim(code, launch, launch->cta_count, launch->cta_chunk, &more.next, &more.end))
       return false;
     *queue = more;
   }
@@ -380,7 +430,7 @@ static void run_interleaved(const struct vgx_sim_code *code, const struct vgx_si
         continue;
       more = frames;
     }
-    if (pop_cta(launch, &queue, &cta)) {
+    if (pop_cta(code, launch, &queue, &cta)) {
       start_at(code, launch, thread, more, vacant, cta);
       used = vacant < used ? used : vacant + 1;
     }
@@ -391,6 +441,7 @@ void vgx_sim_schedule(const struct vgx_sim_code *code, const struct vgx_sim_laun
                       struct vgx_sim_thread *thread) {
   uint32_t before = vgx_sim_control_word();
   vgx_sim_set_control_word(code->flush ? CONTROL_FLUSH : CONTROL_DEFAULT);
+  counted_ns = code->quick ? now_ns() : 0;
   if (code->turns == VGX_SIM_CLUSTERS)
     run_clusters(code, launch, thread);
   else if (code->turns == VGX_SIM_RESIDENT)
@@ -401,5 +452,6 @@ void vgx_sim_schedule(const struct vgx_sim_code *code, const struct vgx_sim_laun
     run_rows(code, launch, thread);
   else
     run_ctas(code, launch, thread);
+  count_time(code);
   vgx_sim_set_control_word(before);
 }

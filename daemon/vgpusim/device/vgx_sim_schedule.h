@@ -11,6 +11,10 @@ void vgx_sim_schedule_init(const struct vgx_sim_thread *thread);
 void vgx_sim_schedule(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                       struct vgx_sim_thread *thread);
 
+/* Wait until a kernel that was compiled quickly has used up its time (struct vgx_sim_quick), once for each such kernel.
+ */
+void vgx_sim_schedule_wait(void);
+
 /* The CTA and warp that this thread ran last; valid as long as the memory of its last job. */
 const struct vgx_sim_thread *vgx_sim_schedule_running(void);
 

@@ -106,14 +106,14 @@ def _aligned(nbytes: int, align: int) -> tuple[ctypes.Array[ctypes.c_char], int]
 
 
 @functools.cache
-def _scheduler() -> Any:
-    """vgx_sim_schedule, compiled without the rest of the simulator."""
+def _schedule_library() -> Any:
+    """vgx_sim_schedule.c, compiled without the rest of the simulator."""
     with tempfile.TemporaryDirectory() as folder:
         library = f"{folder}/schedule.so"
         folders = (f"-I{ROOT / name}" for name in ("daemon/vgpusim/device", "protocol/c", "build/gen"))
         source = ROOT / "daemon/vgpusim/device/vgx_sim_schedule.c"
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", *folders, source, "-o", library], check=True)
-        return ctypes.CDLL(library).vgx_sim_schedule
+        return ctypes.CDLL(library)
 
 
 @functools.lru_cache(maxsize=256)
@@ -266,7 +266,7 @@ def run(
         ctypes.addressof(symbols), ctypes.addressof(stop_word), ctypes.addressof(services), 5, workspace_address, count,
     )  # fmt: skip
     thread = Thread(_WINDOW_ADDRESS, frames_address, 3, 0, local=local_address)
-    _scheduler()(ctypes.c_void_p(address), ctypes.byref(launch), ctypes.byref(thread))
+    _schedule_library().vgx_sim_schedule(ctypes.c_void_p(address), ctypes.byref(launch), ctypes.byref(thread))
     del frames, local, workspace
     events.last_warp = (tuple(thread.cta), thread.warp)
     events.variables = {n: (b, a) for n, (b, a) in keep.items()}  # type: ignore[attr-defined]

@@ -199,6 +199,40 @@ assert not made._texts
     )
 
 
+def test_what_runs_for_long_is_compiled_again(tmp_path: Path) -> None:
+    run(
+        tmp_path,
+        """
+import struct, time
+import vgpusim.codegen.compile as compiler
+compiler.QUICK_LEAST_NBYTES = compiler.QUICK_NS = 0
+_, module = b.load(b'''.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry turn(.param .u64 p) { .reg .b64 %d<3>; .reg .b32 %r<5>; .shared .align 4 .b8 s[256];
+ld.param.u64 %d0, [p]; mov.u32 %r0, %tid.x; mul.wide.u32 %d1, %r0, 4; add.u64 %d0, %d0, %d1; mov.u32 %r1, s;
+shl.b32 %r2, %r0, 2; add.u32 %r3, %r1, %r2; ld.global.u32 %r4, [%d0]; st.shared.u32 [%r3], %r4; bar.sync 0;
+xor.b32 %r2, %r2, 252; add.u32 %r3, %r1, %r2; ld.shared.u32 %r4, [%r3]; st.global.u32 [%d0], %r4; ret; }''')
+address, numbers = b.alloc(256), tuple(range(64))
+b.write(address, struct.pack("<64I", *numbers))
+turn = b.function(module, "turn")
+def turned():
+    assert b.launch(turn, struct.pack("<Q", address), block=64) == 0
+    return struct.unpack("<64I", b.read(address, 256))
+assert turned() == numbers[::-1]
+(loaded,) = made._loader._loaded.values()
+end = time.monotonic() + 60
+while loaded.whole is None and time.monotonic() < end:
+    time.sleep(0.01)
+assert loaded.whole is not None
+assert turned() == numbers
+assert turned() == numbers[::-1]
+assert b.table.cuModuleUnload(module) == 0
+assert not made._loader._loaded
+""",
+    )
+
+
 def test_wrong_images_answer_as_the_driver_does(tmp_path: Path) -> None:
     out, err = run(
         tmp_path,
