@@ -21,7 +21,7 @@ from vgpud.proto.packing import pack_map, unpack_map
 from vgpud.worker.user_ids import UserIds
 
 from .loader import Loader
-from .spawner import UNKNOWN_CODE, ignore, reap
+from .spawner import UNKNOWN_CODE, ignore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,7 +180,8 @@ class _Launcher:
             return None
         pidfds = {number: outgoing.add(pidfd) for number, pidfd in running.items()}
         control, uids = outgoing.add(self._control.fileno()), {number: self._processes[number].uid for number in pidfds}
-        return {"pid": self.pid, "control": control, "processes": pidfds, "uids": uids}
+        own = None if self._pidfd is None else outgoing.add(self._pidfd)
+        return {"pid": self.pid, "pidfd": own, "control": control, "processes": pidfds, "uids": uids}
 
     @classmethod
     def adopt(
@@ -191,8 +192,12 @@ class _Launcher:
         control.setblocking(False)
         launcher = cls(control, lambda _missing, _own_ids: None, on_gone)
         launcher._is_retired = True
-        with contextlib.suppress(ProcessLookupError):
-            launcher._born(os.pidfd_open(fields["pid"]))
+        if (own := fields.get("pidfd")) is not None:
+            with contextlib.suppress(KeyError):  # the manager drops that of a process that has ended
+                launcher._born(incoming.take(own))
+        elif "pidfd" not in fields:  # a vgpud from before 2026-11-30 passes only the number on
+            with contextlib.suppress(ProcessLookupError):
+                launcher._born(os.pidfd_open(fields["pid"]))
         launcher.pid = fields["pid"]  # also if it has ended: it is in the keys of its processes
         for number, name in fields["processes"].items():
             uid = fields.get("uids", {}).get(number)  # a vgpud from before 2026-11-29 does not pass user ids on
@@ -259,8 +264,10 @@ class _Launcher:
         self.pid, self._pidfd = _pid_of(pidfd), pidfd
 
     def _reap(self, pidfd: int) -> None:
-        if reap(self.pid, None) is None:  # it is a child of this process if a vgpud from before 2026-11-30 started it
-            return
+        # It is a child of this process if it is the loader, or if a vgpud from before 2026-11-30 started it.
+        with contextlib.suppress(ChildProcessError):
+            if os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG) is None:
+                return
         asyncio.get_running_loop().remove_reader(pidfd)
         os.close(pidfd)
 

@@ -40,6 +40,7 @@ class Loader:
         except BaseException:
             ours.close()
             raise
+        self._pidfd = os.pidfd_open(self._process.pid)  # not reaped yet, so the number is its own
         ours.setblocking(False)
         self.has_loaded = False
         self._control: socket.socket | None = ours
@@ -56,8 +57,8 @@ class Loader:
         """As a launcher without processes, which the next vgpud ends and reaps."""
         if self._control is None:
             return None
-        control = outgoing.add(self._control.fileno())
-        return {"pid": self._process.pid, "control": control, "processes": {}, "uids": {}}
+        control, pidfd = outgoing.add(self._control.fileno()), outgoing.add(self._pidfd)
+        return {"pid": self._process.pid, "pidfd": pidfd, "control": control, "processes": {}, "uids": {}}
 
     def end(self) -> None:
         """Kill the process. Those that it has forked go on."""
@@ -67,15 +68,14 @@ class Loader:
         loop.remove_reader(self._control.fileno())
         self._control.close()
         self._control = None
-        pidfd = os.pidfd_open(self._process.pid)  # not reaped yet, so the number is its own
         self._process.kill()
-        loop.add_reader(pidfd, self._reap, pidfd)
+        loop.add_reader(self._pidfd, self._reap)
 
-    def _reap(self, pidfd: int) -> None:
+    def _reap(self) -> None:
         if self._process.poll() is None:
             return
-        asyncio.get_running_loop().remove_reader(pidfd)
-        os.close(pidfd)
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        os.close(self._pidfd)
 
     def _read(self) -> None:
         assert self._control is not None

@@ -7,12 +7,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from vgpud.config_tables import LimitsConfig
 from vgpud.metrics import Metrics
+from vgpud.serving.succession import Incoming, Outgoing
 from vgpud.supervision.launcher_spawner import LauncherSpawner
 from vgpud.supervision.supervisor import Supervisor
 
@@ -203,3 +205,25 @@ async def test_a_loader_that_hangs_is_replaced_when_a_launcher_is_needed(tmp_pat
     await until(lambda: supervisor.spare_pids and spawner.pid)
     assert loader_of(spawner) != hung
     await stopped(supervisor, hung, dead, spawner.pid)
+
+
+@pytest.mark.asyncio
+async def test_what_has_the_number_of_a_launcher_that_has_ended_is_not_killed(tmp_path):
+    """Launchers are no children of vgpud: their numbers may be another process's by the time of the next vgpud."""
+    supervisor, spawner = supervisor_of(tmp_path, "good", spare_workers=1)
+    supervisor.start()
+    await until(lambda: supervisor.spare_pids and loader_of(spawner))
+    outgoing = Outgoing()
+    dumped = spawner.dump(outgoing)
+    assert len(dumped) == 2  # the launcher and the loader
+    incoming = Incoming([os.dup(fd) for fd in outgoing._fds], {})
+    launcher, loader = spawner.pid, loader_of(spawner)
+    with subprocess.Popen(["sleep", "inf"]) as other:
+        try:
+            await stopped(supervisor, launcher, loader)
+            following = LauncherSpawner([], {})
+            following.adopt([fields | {"pid": other.pid} for fields in dumped], incoming)
+            await until(lambda: not following._retired)
+            assert other.poll() is None
+        finally:
+            other.kill()
