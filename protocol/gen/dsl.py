@@ -69,7 +69,7 @@ KINDS = (
 
 LOCAL, QUEUED, WAITING = Travel.LOCAL, Travel.QUEUED, Travel.WAITING
 NOTHING, INIT = Need.NOTHING, Need.INIT
-SOCKET, RING = Channel.SOCKET, Channel.RING
+SOCKET, BESIDE, RING = Channel.SOCKET, Channel.BESIDE, Channel.RING
 
 # Longer data is sent in pieces; must fit a record (wire.md: 4 MiB) with its fixed part.
 PIECE_NBYTES = 1 << 20

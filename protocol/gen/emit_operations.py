@@ -28,7 +28,7 @@ def _entry_flags(f: Function) -> str:
     flags = {
         "VGX_NEEDS_CONTEXT": f.need is Need.CONTEXT,
         "VGX_BLOCKS": f.blocks,
-        "VGX_ABOUT_CHANNEL": f.channel is not Channel.ANY,
+        "VGX_ABOUT_CHANNEL": f.channel in (Channel.SOCKET, Channel.RING),
         "VGX_NOT_IN_RING": f.channel is Channel.SOCKET,
         "VGX_DATA": any(p.data for p in f.sent),
         "VGX_AWAITED": f.awaited,

@@ -31,11 +31,12 @@ class Need(Enum):
 
 
 class Channel(Enum):
-    """The channels that may carry a call. All but ANY concern the channel itself: their replies carry no queued call's
-    error."""
+    """The channels that may carry a call. SOCKET and RING concern the channel itself: their replies carry no queued
+    call's error."""
 
     ANY = "any"
     SOCKET = "socket"  # never a ring
+    BESIDE = "beside"  # the client sends it on the socket, where no queued call of its ring holds it up
     RING = "ring"  # the client's rings put it into a ring themselves; marshalling sends it on the socket
 
 

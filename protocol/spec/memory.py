@@ -2,6 +2,7 @@
 
 from protocol.gen.dsl import (
     ADDRESS,
+    BESIDE,
     DEVICE,
     DEVICEPTR,
     I32,
@@ -207,6 +208,7 @@ fn(
     [val("address", ADDRESS), val("nbytes", SIZE), bytes_in("bytes", "nbytes", data=True)],
     QUEUED,
     need=INIT,
+    channel=BESIDE,
     worker="vgx_move_pinned(s, req->address, NULL, bytes, req->nbytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE",
     doc="Bytes into memory of vgpuHostReserve.",
 )
@@ -231,6 +233,7 @@ fn(
     ],
     WAITING,
     need=INIT,
+    channel=BESIDE,
     doc="Of memory of vgpuHostReserve, the pages that have changed since the client was sent or has written them.",
 )
 fn(

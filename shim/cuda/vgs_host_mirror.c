@@ -4,7 +4,6 @@
 #include "vgs_enter.h"
 #include "vgs_host_map.h"
 #include "vgs_log.h"
-#include "vgs_ring_set.h"
 #include "vgs_session.h"
 #include "vgw_pinned.h"
 #include <errno.h>
@@ -30,7 +29,8 @@ struct mirror {
 /* `adding`, taken first, is held while the worker makes a copy: that may wait for a stream, which may wait for a host
  * function, whose thread takes `lock`. */
 static pthread_mutex_t adding = PTHREAD_MUTEX_INITIALIZER, lock = PTHREAD_MUTEX_INITIALIZER;
-static struct mirror *mirrors; /* `lock` protects this and the next line; whether there are any is read without it */
+static struct mirror *mirrors; /* `lock` protects this and the next lines; whether there are any is read without it */
+static bool unordered;         /* bytes were written that launches in rings could overtake */
 static unsigned char *fetched; /* VGW_PIECE_NBYTES; then RANGES_MAX of struct vgw_host_pages */
 static uint64_t window_next = VGW_PINNED_BEGIN + VGW_PINNED_NBYTES / 2; /* atomic; shared memory begins at the start */
 
@@ -70,9 +70,20 @@ static bool read_host(const struct mirror *m, uint64_t offset, void *to, uint64_
   return got < 0 || (uint64_t)got == nbytes;
 }
 
+/* Writes and fetches travel on the socket (BESIDE): in a ring, a queued call that the driver blocks until a host
+ * function ends would hold them up, and with them `lock`, which that function's thread needs. */
 static CUresult write_copy(const struct mirror *m, uint64_t offset, const void *from, uint64_t nbytes) {
-  /* Where each thread has a ring of its own, others' launches must not overtake this. */
-  return vgs_send_vgpuHostWrite(m->device + offset, nbytes, from, vgs_ring_active());
+  unordered |= vgs_session_shares_memory();
+  return vgs_send_vgpuHostWrite(m->device + offset, nbytes, from, false);
+}
+
+/* Let launches in rings not overtake what was written: wait for a reply that follows it. */
+static CUresult order_writes_locked(void) {
+  uint64_t filled, next;
+  if (!unordered)
+    return CUDA_SUCCESS;
+  unordered = false;
+  return vgs_send_vgpuHostChanges(0, 0, &filled, 0, &filled, &filled, &next);
 }
 
 /* Write exactly the bytes that have changed: kernels may be writing to the others. */
@@ -138,6 +149,8 @@ CUresult vgs_host_mirror_push(bool quiet) {
   for (struct mirror *m = mirrors; m && !result; m = m->next)
     if (is_live(m))
       result = push_locked(m, quiet);
+  if (!result)
+    result = order_writes_locked();
   pthread_mutex_unlock(&lock);
   return result;
 }
@@ -297,7 +310,9 @@ static CUresult add(struct vgs_range *range) {
   __atomic_store_n(&mirrors, m, __ATOMIC_RELEASE);
   __atomic_store_n(&vgs_range_ended, forget, __ATOMIC_RELEASE);
   vgs_divert(VGS_MIRRORING, true);
-  if ((result = push_locked(m, true))) { /* the session is lost; the caller unmaps the memory */
+  if (!(result = push_locked(m, true)))
+    result = order_writes_locked();
+  if (result) { /* the session is lost; the caller unmaps the memory */
     unlink_locked(m);
     destroy(m);
   }

@@ -45,8 +45,9 @@ def exports(version: int) -> list[str]:
     return sorted(name for name, first in since.items() if first <= version and name != "cuDriverGetVersion")
 
 
-def build(version: int, folder: Path) -> Path:
-    names = exports(version)
+def build(version: int, folder: Path, **replaced: str) -> Path:
+    """`replaced`: C by the names of functions, in place of vgpu's."""
+    names = [name for name in exports(version) if name not in replaced]
     own = [name for name in names if name.encode() + b"\0" in OWN.read_bytes()]
     quoted = ", ".join(f'"{name}"' for name in own)
     text = HEAD % {"count": len(own), "names": quoted, "own": OWN, "version": version}
@@ -57,7 +58,7 @@ def build(version: int, folder: Path) -> Path:
     unheard = f"int {UNHEARD}(void) {{ return 0; }}\n" if version > NEWEST_KNOWN else ""
     folder.mkdir(parents=True, exist_ok=True)
     source, library = folder / "standin.c", folder / "libcuda.so.1"
-    source.write_text(text + jumps + unheard)
+    source.write_text(text + jumps + unheard + "".join(replaced.values()))
     cc = os.environ.get("CC", "gcc")
     options = ["-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1"]
     partial = folder / f".{os.getpid()}.so"  # several tests may build it at once
