@@ -4,6 +4,7 @@
 #include "vgs_claim.h"
 #include "vgs_context.h"
 #include "vgs_enter.h"
+#include "vgs_event.h"
 #include "vgs_host_mirror.h"
 #include "vgs_log.h"
 #include "vgs_order.h"
@@ -302,7 +303,8 @@ CUresult vgs_mirror_after_event(CUresult waited, struct vgs_event *event, uint64
   if (waited || !vgs_diverted(VGS_MIRRORING))
     return waited;
   uint32_t stream = event->stream;
-  if (entry && !vgs_touch_is_done(stream, entry))
+  /* The stream is that of the entry only if no other thread has recorded the event again meanwhile. */
+  if (entry && entry == vgs_event_entry(event) && !vgs_touch_is_done(stream, entry))
     vgs_wait_set_done(stream, entry);
   return vgs_mirror_after(waited, stream);
 }
