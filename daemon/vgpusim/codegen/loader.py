@@ -75,7 +75,9 @@ class Loader:
         made = LoadedObject(whole.object_code)
         with self._lock:
             loaded = self._loaded.get(key)
-            if loaded is not None:  # else nobody uses it any more
-                loaded.whole = made
+            # Else nobody uses it any more, or it was loaded again meanwhile and has been replaced: threads may run the
+            # code that would go.
+            if loaded is not None and loaded.whole is None:
+                loaded.quick, loaded.whole = None, made
                 state = _Quick.from_address(loaded.object.address(QUICK_SYMBOL))
                 state.warp = ctypes.c_uint64.from_address(made.address(CODE_SYMBOL)).value

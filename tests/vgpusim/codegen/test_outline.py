@@ -133,6 +133,22 @@ def test_what_nobody_has_loaded_any_more_is_not_replaced() -> None:
     assert not loader._loaded
 
 
+def test_what_was_loaded_again_meanwhile_is_replaced_once() -> None:
+    """The code that threads may be running stays."""
+    loader, quick = Loader(), _made(_SUMS, "sums", 64)
+    loader.load(quick)
+    loader.unload(quick)  # while it is compiled again
+    loader.load(quick)
+    whole = compile_whole(quick)
+    loader.replace(quick, whole)
+    (loaded,) = loader._loaded.values()
+    running = loaded.whole
+    assert running is not None
+    assert loaded.quick is None
+    loader.replace(quick, whole)
+    assert loaded.whole is running
+
+
 def _end(_: str) -> bytes:
     """The process ends meanwhile."""
     raise ProcessLookupError
