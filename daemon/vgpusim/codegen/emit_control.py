@@ -268,7 +268,7 @@ class WarpFunction:
             if id(ins) in e.pairs:
                 if (first := e.pairs[id(ins)]) is not None:
                     emit_pairs.emit(e, first, ins)
-                    self._copy([*final.get(id(first), []), *final.get(id(ins), [])])
+                    self._copy(final.get(id(ins), []))
                 continue
             found = emit_index.derive(e, ins)
             e.emit(ins, emit_absent.kept(e, ins))
@@ -429,12 +429,15 @@ class WarpFunction:
 
     def _final_values(self, index: int) -> dict[int | None, list[spill.Place]]:
         """Where the registers that a barrier saves get their values: by the id of an instruction of the block that ends
-        in it; None: before the block. Saved there, they need no processor's register for the rest of the block."""
+        in it; None: before the block. Saved there, they need no processor's register for the rest of the block. A pair
+        (Emitter.pairs) gets its values at its second."""
         if not self.blocks[index].is_barrier or index in self.divergent or self.e.is_large:
             return {}
         found: dict[str, int | None] = {}
         for ins in self.blocks[index].instructions:
-            found |= dict.fromkeys(map(self.e.slot, ir.defined(ins)), id(ins))
+            first = self.e.pairs.get(id(ins), ins)
+            for each in (first, ins) if first is not None else ():
+                found |= dict.fromkeys(map(self.e.slot, ir.defined(each)), id(ins))
         places: dict[int | None, list[spill.Place]] = {}
         for place in self.spills.saved[index]:
             places.setdefault(found.get(place[0]), []).append(place)

@@ -68,7 +68,8 @@ def couples(e: Emitter) -> dict[ir.Reg, tuple[ir.Reg, ir.Reg]]:
             if (one, other) in results and isinstance(one, ir.Reg) and isinstance(other, ir.Reg):
                 for reg in (one, other):
                     found.setdefault(reg, set()).add((one, other))
-    return {reg: next(iter(sums)) for reg, sums in found.items() if len(sums) == 1}
+    known = {reg: next(iter(sums)) for reg, sums in found.items() if len(sums) == 1}
+    return {reg: pair for reg, pair in known.items() if all(known.get(other) == pair for other in pair)}
 
 
 def _is_simple(e: Emitter, ins: ir.Instruction) -> bool:

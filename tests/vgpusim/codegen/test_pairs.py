@@ -138,6 +138,38 @@ def test_sums_over_barriers(extra: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert np.array_equal(pairs, single)
 
 
+def test_sums_with_other_partners_in_another_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """%f12 is %f10's partner, then %f14's."""
+    lines = [_START, "mov.f32 %f14, 0f3F800000; mov.f32 %f15, 0f40000000;"]
+    for name, sums in (("A", (10, 11, 12, 13)), ("B", (12, 13, 14, 15))):
+        lines += ["mov.u32 %r3, 3;", f"{name}:"]
+        for k in range(8):
+            x, y, z, w = range(20 + 4 * k, 24 + 4 * k)
+            lines.append(f"ld.shared.v2.f32 {{%f{x}, %f{y}}}, [%r10+{128 * k}];")
+            lines.append(f"ld.shared.v2.f32 {{%f{z}, %f{w}}}, [%r11+{128 * k}];")
+            for target, one, other in zip(sums, (x, x, y, y), (z, w, z, w), strict=True):
+                lines.append(f"fma.rn.f32 %f{target}, %f{one}, %f{other}, %f{target};")
+        lines += ["bar.sync 0;", "sub.s32 %r3, %r3, 1;", "setp.ne.s32 %p0, %r3, 0;", f"@%p0 bra {name};"]
+    lines.append("add.f32 %f10, %f10, %f14; add.f32 %f11, %f11, %f15;")
+    pairs, single = both("\n".join(lines), monkeypatch)
+    assert np.array_equal(pairs, single)
+
+
+def test_a_sum_with_another_partner_before_a_barrier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """%f10 shares a place with %f12, which is written between %f10's instruction and that of its partner here."""
+    monkeypatch.setattr(emit_pairs, "_LEAST", 1)
+    body = f"""{_START} mov.u32 %r3, 3; mov.f32 %f17, %f1;
+LOOP: ld.shared.v2.f32 {{%f20, %f21}}, [%r10]; ld.shared.v2.f32 {{%f22, %f23}}, [%r11];
+fma.rn.f32 %f10, %f20, %f22, %f10; fma.rn.f32 %f12, %f21, %f22, %f12; setp.eq.s32 %p1, %r3, 7; @%p1 bra NEXT;
+NEXT: ld.shared.v2.f32 {{%f24, %f25}}, [%r10+128]; ld.shared.v2.f32 {{%f26, %f27}}, [%r11+128];
+fma.rn.f32 %f10, %f24, %f26, %f0; add.f32 %f12, %f12, %f1; fma.rn.f32 %f16, %f25, %f26, %f1;
+bar.sync 0; add.f32 %f17, %f17, %f16; add.f32 %f17, %f17, %f10; add.f32 %f17, %f17, %f12; add.f32 %f13, %f13, %f10;
+sub.s32 %r3, %r3, 1; setp.ne.s32 %p0, %r3, 0; @%p0 bra LOOP; mov.f32 %f11, %f17;"""
+    assert '"r %f10 %f12"' in lower(PtxModule.parse(HEADER + _HEAD.format(body=body)), "k", BLOCK)[0]
+    pairs, single = both(body, monkeypatch)
+    assert np.array_equal(pairs, single)
+
+
 def test_a_pair_of_sums_has_one_place() -> None:
     text = lower(PtxModule.parse(HEADER + _HEAD.format(body=rounds(""))), "k", BLOCK)[0]
     assert re.search(r'%"r %f10 %f12" = getelementptr i8, ptr %frame', text)
