@@ -98,7 +98,9 @@ def outlined(text: str, temporary: Collection[str]) -> str | None:
     body, _, after = rest.partition("\n}\n")
     units = _units(f"{body}\n")
     made = _ARGUMENTS | {name: made for u in units if u.shape is None for name, made in _MADE.findall(u.text)}
-    slots, renamed = _share(units, made, frozenset(temporary))
+    # Others have a place in the frame, such as the operand of a barrier's reduction in a large kernel.
+    on_stack = frozenset(name for name in temporary if made.get(name, "").startswith("alloca "))
+    slots, renamed = _share(units, made, on_stack)
     kept = [kind for name, kind in made.items() if kind.startswith("alloca ") and name not in renamed]
     if sum(map(_nbytes, kept)) + sum(_nbytes(kind) for _, kind in slots) > _STACK_NBYTES:
         return None

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from vgpusim.codegen import compile as compiler
-from vgpusim.codegen import outline
+from vgpusim.codegen import emit_control, outline
 from vgpusim.codegen.cache import DiskCache
 from vgpusim.codegen.compile import CompiledKernel, compile_entry, compile_whole
 from vgpusim.codegen.loader import Loader
@@ -222,6 +222,20 @@ def test_registers_of_a_block_share_places() -> None:
     for _ in range(60):
         expected = (expected * lanes + expected) & 0xFFFFFFFF
     assert (out == expected.astype(np.uint32)).all()
+
+
+@pytest.mark.parametrize("large_nbytes", [0, 1 << 30])
+def test_a_reductions_operand_has_a_place(monkeypatch: pytest.MonkeyPatch, large_nbytes: int) -> None:
+    """Which a warp needs after a barrier, though no block needs it from another."""
+    monkeypatch.setattr(emit_control, "_LARGE_NBYTES", large_nbytes)
+    text = _text(
+        "setp.gt.u32 %p1, %r0, 3; bar.red.popc.u32 %r1, 0, %p1; setp.lt.u32 %p2, %r0, %r1; bar.red.or.pred %p3, 0, %p2;"
+        " selp.b32 %r2, 1, 0, %p3; add.u32 %r1, %r1, %r2; st.global.u32 [%d0], %r1;"
+    )
+    assert _made(text, "k", 64).whole
+    out = np.zeros(64, np.uint32)
+    harness.run(text, "k", 1, 64, [out])
+    assert (out == 61).all()
 
 
 def test_a_kernel_whose_registers_need_much_stack_is_made_whole() -> None:
