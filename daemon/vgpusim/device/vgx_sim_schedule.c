@@ -22,7 +22,7 @@
 
 #define WARP 32u
 #define IDLE_ROUNDS 4u     /* rounds without progress before a thread starts another CTA */
-#define COUNTED_ROUNDS 16u /* rounds of a CTA after which its time is counted */
+#define COUNTED_ROUNDS 16u /* rounds of CTAs after which their time is counted */
 #define DEADLOCK "all warps wait at barriers that cannot complete"
 
 /* MXCSR: exceptions masked, rounding to nearest; FLUSH: subnormals are zero, as inputs and as results. */
@@ -260,8 +260,11 @@ static void start_turns(const struct vgx_sim_code *code, struct vgx_sim_thread *
 }
 
 static uint32_t take_turn(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch, struct turn *turn) {
+  static _Thread_local uint32_t rounds;
   struct tables t = tables_of(code, &turn->thread);
   running = &turn->thread;
+  if (++rounds % COUNTED_ROUNDS == 0)
+    count_time(code);
   return run_round(code, launch, &turn->thread, &t, &turn->live);
 }
 

@@ -13,7 +13,8 @@ from vgpusim.codegen import compile as compiler
 from vgpusim.codegen import emit_control, outline
 from vgpusim.codegen.cache import DiskCache
 from vgpusim.codegen.compile import CompiledKernel, compile_entry, compile_whole
-from vgpusim.codegen.loader import Loader
+from vgpusim.codegen.emit_code import QUICK_SYMBOL
+from vgpusim.codegen.loader import Loader, _Quick
 
 from tests.vgpusim.codegen import (
     harness,
@@ -118,6 +119,29 @@ def test_what_has_used_up_its_time_is_due_once(monkeypatch: pytest.MonkeyPatch, 
         harness._schedule_library().vgx_sim_schedule_wait()  # does not wait
     assert [bool(kernel.whole) for kernel in harness.LOADER.take_due()] == [True] * due
     assert not harness.LOADER.take_due()
+
+
+@pytest.mark.parametrize("cluster", [None, (2, 1, 1)])
+def test_time_is_counted_within_a_launch(monkeypatch: pytest.MonkeyPatch, cluster: tuple[int, int, int] | None) -> None:
+    """Also where CTAs take turns."""
+    spent: list[int] = []
+
+    def note() -> None:
+        (loaded,) = harness.LOADER._loaded.values()
+        spent.append(_Quick.from_address(loaded.object.address(QUICK_SYMBOL)).spent_ns)
+
+    class Events(harness.Events):
+        def __init__(self) -> None:
+            super().__init__()
+            self.printed = _Calls(note, [])
+
+    monkeypatch.setattr(harness, "LOADER", Loader())
+    monkeypatch.setattr(harness, "Events", Events)
+    many = _SUMS.replace("  xor", "bar.sync 0; " * 8 + "  xor")
+    tables = [np.zeros((_ROWS, 64), np.uint32), np.zeros(64, np.uint32)]
+    harness.run(many, "sums", 2, 64, tables, cluster=cluster)
+    half = spent[: _ROWS * (2 if cluster else 1)]  # the first CTAs', which run together in a cluster
+    assert half[-1] > half[0]
 
 
 def test_what_nobody_has_loaded_any_more_is_not_replaced() -> None:
