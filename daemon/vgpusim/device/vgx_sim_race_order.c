@@ -35,6 +35,7 @@ static uint32_t last_fence[FENCES], last_acquire[FENCES];
 static struct epoch *epochs;            /* a ring */
 static uint32_t last_epoch, base_epoch; /* the ring begins after this one: no launch of those before is running */
 static const struct vgx_sim_site *sites[SITES]; /* by a hash of the address */
+static uint32_t site_nbytes[SITES]; /* by number: notes of a launch that has ended may outlive the site's module */
 static uint32_t site_count;
 
 bool vgx_sim_race_reserve_epochs(void) {
@@ -67,15 +68,17 @@ uint32_t vgx_sim_race_site_number(const struct vgx_sim_site *site) {
       sites[number] = site;
       site_count++;
     }
-    if (number && sites[number] == site)
+    if (number && sites[number] == site) {
+      site_nbytes[number] = site->nbytes; /* another module's site may have the address of one that is gone */
       return number;
+    }
   }
   return 0;
 }
 
 static const struct vgx_sim_site *site_of(vgx_sim_note n) { return sites[n >> VGX_SIM_NOTE_SITE & (SITES - 1)]; }
 
-uint32_t vgx_sim_race_site_nbytes(vgx_sim_note n) { return site_of(n) ? site_of(n)->nbytes : 0; }
+uint32_t vgx_sim_race_site_nbytes(vgx_sim_note n) { return site_nbytes[n >> VGX_SIM_NOTE_SITE & (SITES - 1)]; }
 
 uint32_t vgx_sim_race_begin_epoch(struct vgx_sim_races *r, uint32_t warp) {
   if (last_epoch >= EPOCH_MAX)

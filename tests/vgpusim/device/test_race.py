@@ -1,0 +1,13 @@
+"""Racecheck's notes of launches that overlap."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_a_module_may_go_while_another_launch_runs(library_path: Path) -> None:
+    """In a process of its own, which ends if what is gone is read."""
+    script = f"import ctypes; assert ctypes.CDLL({str(library_path)!r}).vgt_race_of_unloaded() == 0"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
