@@ -50,7 +50,9 @@ PROFILED = {
     "launch_stream_sync": "launch and wait",
     "htod_4": "4 bytes to the device and a wait",
     "htod_4k": "4 KB",
-    "htod_1m": "1 MB, in 8 pieces",
+    "htod_64k": "64 KB, in one piece",
+    "htod_256k": "256 KB, in 4 pieces",
+    "htod_1m": "1 MB",
 }
 
 BENCHED = {
@@ -90,7 +92,9 @@ class Results:
         if re.search(OUT_OF_TIME, text, re.MULTILINE) or not text.strip():
             return ""
         if step == "conformance":
-            return "; ".join(re.findall(r"^((?:native|remoted)[^:]*: \d+ .*)$", text, re.MULTILINE))
+            counts = "; ".join(re.findall(r"^((?:native|remoted)[^:]*: \d+ .*)$", text, re.MULTILINE))
+            late = dict.fromkeys(re.findall(r"^[^:\n]+: (\w+): not begun after", text, re.MULTILINE))
+            return counts + (f"; **not begun: {', '.join(late)}**" if counts and late else "")
         if step == "samples":
             return "".join(re.findall(r"^\d+ samples, .*$", text, re.MULTILINE)[-1:])
         if step == "op_db":
@@ -214,8 +218,9 @@ def now(results: Results) -> dict[str, str]:
         cells["| training step over TCP"] = f"{', '.join(values[2:])} ms; natively {values[0]}"
     if turns := re.search(r"^(\d+) item\(\) are (\d+) turns", results["network.md"], re.MULTILINE):
         cells["| `tensor.item()` at"] = f"{int(turns[2]) / int(turns[1]):.3g} round trip{'s' * (turns[1] != turns[2])}"
-    conformance = results.ended("conformance")
-    if conformance and not any("jax" in line for line in rows(results["conformance.txt"], "| check |")):
+    text = results["conformance.txt"]
+    ran = all(re.search(rf"^{side}: jax: \d+ s$", text, re.MULTILINE) for side in ("remoted, shm", "remoted, unix"))
+    if ran and results.ended("conformance") and not any("jax" in line for line in rows(text, "| check |")):
         cells["| JAX gradient step"] = "right, over shared memory and a unix socket"
     return cells
 

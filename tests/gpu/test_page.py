@@ -64,3 +64,18 @@ def test_facts_name_what_differs(results: page.Results) -> None:
 def test_every_task_of_two_devices_has_a_row() -> None:
     named = {key.partition(":")[0] for key in page.RATES} | {"torch_peers", "cupy_peers"}
     assert named == {task.__name__ for task in TASKS}
+
+
+def test_checks_that_were_not_begun_are_named_and_not_claimed(tmp_path: Path) -> None:
+    columns = ("remoted, shm", "remoted, unix")
+    counts = "\n".join(f"{column}: 3 same" for column in columns)
+    said = {"ran": "jax: 25 s", "late": "jax: not begun after 190 s"}
+    for name, line in said.items():
+        (tmp_path / name).mkdir()
+        log = "\n".join(f"{column}: {line}" for column in columns)
+        (tmp_path / name / "conformance.txt").write_text(f"{log}\n\n{counts}\n")
+    ran, late = (page.Results([tmp_path / name]) for name in said)
+    assert ran.ended("conformance") == "remoted, shm: 3 same; remoted, unix: 3 same"
+    assert late.ended("conformance") == f"{ran.ended('conformance')}; **not begun: jax**"
+    assert "| JAX gradient step" in page.now(ran)
+    assert "| JAX gradient step" not in page.now(late)
