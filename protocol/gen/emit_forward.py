@@ -272,9 +272,12 @@ class Body:
         address = f"{p.name}_told"
         self.add(
             "  struct vgs_claiming claiming = {.count = 0};",
-            f"  do result = {send};",
-            f"  while (vgs_claim_made(&claiming, &result, {address}, {p.range_nbytes}));",
-            f"  for (CUdeviceptr taken; vgs_claim_rejected(&claiming, &taken);) (void){p.undo};",
+            "  bool again;",
+            "  do {",
+            f"    result = {send};",
+            f"    again = vgs_claim_made(&claiming, &result, {address}, {p.range_nbytes});",
+            f"    for (CUdeviceptr taken; vgs_claim_rejected(&claiming, &taken);) (void){p.undo};",
+            "  } while (again);",
         )
         if p.range_kind == "CLAIM":
             return

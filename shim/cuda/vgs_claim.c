@@ -1,8 +1,10 @@
 #define _GNU_SOURCE
 #include "vgs_claim.h"
+#include "vgs_api.h"
 #include "vgs_log.h"
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,7 +16,11 @@
 #endif
 
 /* A claim is rounded to whole chunks, so that most allocations fall into an existing claim. */
-enum { PAGE_NBYTES = 4096, CHUNK_NBYTES = 2 << 20 };
+enum { PAGE_NBYTES = 4096, CHUNK_NBYTES = 2 << 20, LINE_NBYTES = 512 };
+
+/* Attempts without a blocker, and the sizes of blockers: at the last attempt they occupy 28 GiB, or 16 with memory. */
+enum { PLAIN_TRIES = 4 };
+static const uint64_t BLOCKER_NBYTES = 64 << 20, BLOCKER_NBYTES_MAX = 4ull << 30, MEMORY_NBYTES_MAX = 2ull << 30;
 
 struct claim {
   uint64_t begin, end;
@@ -137,18 +143,119 @@ bool vgs_claim(uint64_t address, uint64_t nbytes) {
   return error != EEXIST || is_blocked_for_all();
 }
 
+/* --- attempts --- */
+
+static void hold(struct vgs_claiming *c, CUdeviceptr address, uint64_t nbytes) {
+  c->blockers[c->blocked++] = (struct vgs_claim_blocker){address, nbytes};
+}
+
+/* Reserve addresses in the worker, wherever they come to lie: there, if possible. Takes no memory. */
+static bool reserve(struct vgs_claiming *c, CUdeviceptr hint, uint64_t nbytes) {
+  CUdeviceptr got;
+  if (c->blocked == VGS_CLAIM_BLOCKERS || vgs_send_cuMemAddressReserve(&got, nbytes, 0, hint, 0))
+    return false;
+  hold(c, got, nbytes);
+  return got == hint;
+}
+
+/* Occupy the addresses that are next to the rejected allocation, where the driver would put the next one. A driver that
+ * reserves them elsewhere may do so for a reason that does not hold for allocations, so then memory is allocated, too;
+ * half as much each time that a limit refuses it. */
+static void block(struct vgs_claiming *c) {
+  uint64_t nbytes = BLOCKER_NBYTES << (c->tries - PLAIN_TRIES), last = c->last & ~(uint64_t)(CHUNK_NBYTES - 1);
+  if (nbytes > BLOCKER_NBYTES_MAX)
+    nbytes = BLOCKER_NBYTES_MAX;
+  uint64_t above = (c->last + c->nbytes + CHUNK_NBYTES - 1) & ~(uint64_t)(CHUNK_NBYTES - 1);
+  if (reserve(c, c->up ? above : last > nbytes ? last - nbytes : 0, nbytes))
+    return;
+  CUdeviceptr got;
+  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+  for (nbytes = nbytes > MEMORY_NBYTES_MAX ? MEMORY_NBYTES_MAX : nbytes;
+       nbytes >= CHUNK_NBYTES && result == CUDA_ERROR_OUT_OF_MEMORY && c->blocked < VGS_CLAIM_BLOCKERS; nbytes /= 2)
+    if (!(result = vgs_send_cuMemAlloc_v2(&got, nbytes)))
+      hold(c, got, 0);
+}
+
+/* Free the blockers, or those that have memory. Returns whether there was one. */
+static bool unblock(struct vgs_claiming *c, bool memory_only) {
+  int kept = 0, count = c->blocked;
+  for (int i = 0; i < count; i++) {
+    const struct vgs_claim_blocker *b = &c->blockers[i];
+    if (!b->nbytes)
+      vgs_send_cuMemFree_v2(b->address);
+    else if (memory_only)
+      c->blockers[kept++] = *b;
+    else
+      vgs_send_cuMemAddressFree(b->address, b->nbytes);
+  }
+  c->blocked = kept;
+  return kept < count;
+}
+
+/* The line of /proc/self/maps that overlaps [begin, end), without its newline; empty if there is none. */
+static void find_mapping(uint64_t begin, uint64_t end, char line[static LINE_NBYTES]) {
+  FILE *maps = fopen("/proc/self/maps", "re");
+  bool found = false;
+  while (maps && !found && fgets(line, LINE_NBYTES, maps)) {
+    char *after;
+    uint64_t low = strtoull(line, &after, 16);
+    found = *after == '-' && low < end && strtoull(after + 1, NULL, 16) > begin;
+  }
+  if (maps)
+    fclose(maps);
+  line[found ? strcspn(line, "\n") : 0] = 0;
+}
+
+/* Once: programs say "out of memory" for this, with memory free. */
+static void explain(const struct vgs_claiming *c) {
+  static bool explained;
+  if (__atomic_exchange_n(&explained, true, __ATOMIC_RELAXED))
+    return;
+  char line[LINE_NBYTES], mapping[LINE_NBYTES];
+  find_mapping(c->first, c->first + c->nbytes, line);
+  vgs_log_escape(mapping, sizeof mapping, line);
+  vgs_log(VGS_LOG_REASON,
+          "CUDA_ERROR_OUT_OF_MEMORY, perhaps with memory free: the host's driver put %d allocations of %llu bytes at "
+          "addresses that this process uses itself, first %#llx (in %s), last %#llx. Start the program again, and "
+          "report this line",
+          c->tries, (unsigned long long)c->nbytes, (unsigned long long)c->first, *mapping ? mapping : "no mapping now",
+          (unsigned long long)c->last);
+}
+
 bool vgs_claim_made(struct vgs_claiming *c, CUresult *result, CUdeviceptr address, uint64_t nbytes) {
-  bool rejected = !*result && !vgs_claim(address, nbytes);
-  if (rejected)
-    c->rejected[c->count++] = address;
-  if (rejected && c->count < VGS_CLAIM_TRIES)
-    return true;
-  if (rejected)
+  if (!*result && !vgs_claim(address, nbytes)) {
+    c->up = c->tries && address > c->last;
+    c->first = c->tries ? c->first : address;
+    c->rejected[c->count++] = c->last = address;
+    c->nbytes = nbytes;
+    if (++c->tries < VGS_CLAIM_TRIES) {
+      if (c->tries >= PLAIN_TRIES)
+        block(c);
+      return true;
+    }
     *result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (c->count)
-    vgs_log(VGS_LOG_INFO, "device memory at %#llx lies over memory of this process: %s",
-            (unsigned long long)c->rejected[0], *result ? "none could be had elsewhere" : "allocated elsewhere");
+  } else if (*result == CUDA_ERROR_OUT_OF_MEMORY && (unblock(c, true) || c->count)) {
+    c->releasing = true; /* what is held here may be the memory that is lacking; its addresses stay reserved */
+    return true;
+  }
+  unblock(c, false);
+  c->ended = c->releasing = true;
+  if (c->tries)
+    vgs_log(VGS_LOG_INFO, "device memory at %#llx lies over memory of this process: %s", (unsigned long long)c->first,
+            *result ? "none could be had elsewhere" : "allocated elsewhere");
+  if (c->tries && *result == CUDA_ERROR_OUT_OF_MEMORY)
+    explain(c);
   return false;
+}
+
+bool vgs_claim_rejected(struct vgs_claiming *c, CUdeviceptr *address) {
+  if (c->released && !c->ended)
+    reserve(c, c->released, (c->nbytes + CHUNK_NBYTES - 1) & ~(uint64_t)(CHUNK_NBYTES - 1));
+  c->released = 0;
+  c->releasing = c->releasing && c->count;
+  if (c->releasing)
+    *address = c->released = c->rejected[--c->count];
+  return c->releasing;
 }
 
 void vgs_claim_fini(void) {

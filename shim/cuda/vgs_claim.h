@@ -19,23 +19,27 @@
 bool vgs_claim(uint64_t address, uint64_t nbytes);
 
 /* One allocation at a claimed address. An allocation that overlaps the program's memory is held while another one is
- * made, so that the address is not returned again; the caller then releases it. */
-enum { VGS_CLAIM_TRIES = 16 };
+ * made, so that the address is not returned again. A driver puts neighbours next to one another, and a program may have
+ * several GB mapped there: after a few attempts each is preceded by a blocker, which occupies more and more addresses
+ * in the worker until the end. Blockers are reservations of addresses where possible, and else memory. */
+enum { VGS_CLAIM_TRIES = 16, VGS_CLAIM_BLOCKERS = 3 * VGS_CLAIM_TRIES };
+struct vgs_claim_blocker {
+  CUdeviceptr address;
+  uint64_t nbytes; /* of a reservation; 0: allocated memory */
+};
 struct vgs_claiming {
-  CUdeviceptr rejected[VGS_CLAIM_TRIES];
-  int count;
+  CUdeviceptr rejected[VGS_CLAIM_TRIES], first, last; /* held; the first and last ever rejected */
+  uint64_t nbytes, released;                          /* of each; the held one that the caller is releasing */
+  int tries, count, blocked;                          /* all that were rejected, and those of them that are held */
+  bool up, releasing, ended;                          /* the last one lies above the one before it */
+  struct vgs_claim_blocker blockers[VGS_CLAIM_BLOCKERS];
 };
 
 /* Called after each attempt, with its result: whether to make another one. OUT_OF_MEMORY: too many attempts. */
 bool vgs_claim_made(struct vgs_claiming *claiming, CUresult *result, CUdeviceptr address, uint64_t nbytes);
 
-/* At the end: the next address to release. */
-static inline bool vgs_claim_rejected(struct vgs_claiming *claiming, CUdeviceptr *address) {
-  if (!claiming->count)
-    return false;
-  *address = claiming->rejected[--claiming->count];
-  return true;
-}
+/* Called after that until it returns false: the next address to release. */
+bool vgs_claim_rejected(struct vgs_claiming *claiming, CUdeviceptr *address);
 
 void vgs_claim_fini(void);
 
