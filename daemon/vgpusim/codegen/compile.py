@@ -125,30 +125,43 @@ def compile_entry(
         stored = cache.get(key) or (cache.get(key_of(key, _QUICK)) if quick else None)
         if stored is not None:
             return _unpack(stored)
-    cheap = None
+    code = None
     try:
         text, compiled, e = _lower(module, name, block, cooperative, confined, watched, cluster, counted)
         if quick and len(text) >= QUICK_LEAST_NBYTES:
-            cheap = outline.outlined(text, _temporary(e))
-        if cheap is None:
+            try:
+                code = _assemble_quickly(text, e)
+            except Exception as error:  # the whole text is compiled instead
+                _reported(_internal(name, error), module, block, cooperative, cache)
+        quick = code is not None
+        if code is None:
             code = native.assemble(text)
         else:
-            code = native.assemble_quickly(replaceable(cheap, max(1, len(text) * QUICK_NS)))
             compiled = replace(compiled, whole=zlib.compress(text.encode(), 1), key=key)
     except InternalError as error:
         raise _reported(error, module, block, cooperative, cache) from error
     except PtxError:
         raise
     except Exception as error:  # a mistake of this compiler, or IR that LLVM refuses: other kernels are not affected
-        where = f"{Path(error.__traceback__.tb_frame.f_code.co_filename).stem}" if error.__traceback__ else "?"
-        raise _reported(InternalError(name, where, error), module, block, cooperative, cache) from error
+        raise _reported(_internal(name, error), module, block, cooperative, cache) from error
     missing = native.missing_symbols(code)
     if missing:
         raise PtxError(f"{name}: needs {', '.join(missing)}, which this host does not have", NOT_SUPPORTED)
     compiled = replace(compiled, object_code=code)
     if cache is not None:
-        cache.put(key if cheap is None else key_of(key, _QUICK), _pack(compiled))
+        cache.put(key_of(key, _QUICK) if quick else key, _pack(compiled))
     return compiled
+
+
+def _assemble_quickly(text: str, e: Emitter) -> bytes | None:
+    """None: the kernel cannot be compiled quickly. Raises whatever LLVM says of text that it refuses."""
+    cheap = outline.outlined(text, _temporary(e))
+    return None if cheap is None else native.assemble_quickly(replaceable(cheap, max(1, len(text) * QUICK_NS)))
+
+
+def _internal(name: str, error: Exception) -> InternalError:
+    where = f"{Path(error.__traceback__.tb_frame.f_code.co_filename).stem}" if error.__traceback__ else "?"
+    return InternalError(name, where, error)
 
 
 def compile_whole(quick: CompiledKernel, cache: DiskCache | None = None) -> CompiledKernel:

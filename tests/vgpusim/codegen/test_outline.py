@@ -288,3 +288,12 @@ def test_a_kernel_whose_registers_need_much_stack_is_made_whole() -> None:
 def test_types(text: str, kind: str | None) -> None:
     """None: an instruction whose result others need stays where it is."""
     assert outline.type_of(text) == kind
+
+
+def test_what_llvm_refuses_is_compiled_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outline, "outlined", lambda _text, _temporary: "define void @f() { not IR }")
+    monkeypatch.setattr(compiler, "replaceable", lambda text, _budget_ns: text)
+    cache = DiskCache(tmp_path)
+    compiled = compile_entry(compiler.PtxModule.link([_SUMS]), "sums", (64, 1, 1), cache=cache)
+    assert not compiled.whole
+    assert compile_entry(compiler.PtxModule.link([_SUMS]), "sums", (64, 1, 1), cache=cache) == compiled
