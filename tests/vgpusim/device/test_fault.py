@@ -184,3 +184,20 @@ print(sim.cuCtxSynchronize())
 """,
     )
     assert out.split() == ["700", "700"]
+
+
+def test_waits_for_words_that_nobody_writes_end_with_the_session(library_path: Path) -> None:
+    """After that the device is of no use, as after a fault."""
+    out = run(
+        library_path,
+        """
+word, stream = sim.alloc(4), sim.stream(1)
+sim.ok("cuMemsetD32_v2", ctypes.c_uint64(word), 0, ctypes.c_size_t(1))
+sim.ok("cuStreamWaitValue32_v2", stream, ctypes.c_uint64(word), 1, 0)
+sim.ok("cuStreamWriteValue32_v2", stream, ctypes.c_uint64(word), 2, 0)
+print(sim.cuStreamQuery(stream))
+sim.words_end(True)
+print(sim.cuStreamSynchronize(stream), sim.cuStreamWaitValue32_v2(stream, ctypes.c_uint64(word), 1, 0))
+""",
+    )
+    assert out.split() == ["600", "709", "709"]

@@ -316,22 +316,3 @@ def test_no_wait_outlasts_its_work(sim: Simulator) -> None:
         thread.join(PATIENCE_S)
     assert not errors
     assert not any(thread.is_alive() for thread in threads)
-
-
-def test_waits_for_words_that_nobody_writes_end_with_the_session(library: ctypes.CDLL) -> None:
-    destroyed = 709
-    sim, context = Simulator(library), ctypes.c_void_p()
-    sim.ok("cuCtxCreate_v2", ctypes.byref(context), 0, sim.device)
-    word = sim.alloc(4)
-    sim.ok("cuMemsetD32_v2", ctypes.c_uint64(word), 0, ctypes.c_size_t(1))
-    stream = sim.stream(NON_BLOCKING)
-    sim.ok("cuStreamWaitValue32_v2", stream, ctypes.c_uint64(word), 1, 0)
-    sim.ok("cuStreamWriteValue32_v2", stream, ctypes.c_uint64(word), 2, 0)
-    assert sim.cuStreamQuery(stream) == NOT_READY
-    sim.words_end(True)
-    try:
-        assert sim.cuStreamSynchronize(stream) == destroyed
-        assert sim.cuStreamWaitValue32_v2(stream, ctypes.c_uint64(word), 1, 0) == destroyed
-        sim.ok("cuCtxDestroy_v2", context)
-    finally:
-        sim.words_end(False)
