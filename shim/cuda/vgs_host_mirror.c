@@ -79,7 +79,7 @@ static CUresult write_copy(const struct mirror *m, uint64_t offset, const void *
 
 /* Let launches in rings not overtake what was written: wait for a reply that follows it. */
 static CUresult order_writes_locked(void) {
-  uint64_t filled, next;
+  uint64_t filled = 0, next;
   if (!unordered)
     return CUDA_SUCCESS;
   unordered = false;
