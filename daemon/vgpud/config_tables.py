@@ -110,7 +110,7 @@ class TlsConfig(Table):
     listen: str = "tcp://0.0.0.0:7443"
     certificate: str  # PEM; the chain, and the key if `key` is left out
     key: str | None = None
-    client_ca: str | None = None  # clients need a certificate of this authority
+    client_ca: str | None = None  # file of the authority that clients' certificates must be signed by
 
     @field_validator("listen")
     @classmethod
@@ -143,7 +143,8 @@ class LimitsConfig(Table):
     pending_per_client: int = Field(default=512, ge=1, le=65535)  # so that one client cannot shut the others out
     ipc_objects_per_tenant: int = Field(default=4096, ge=0, le=16384)  # allocations and events shared by cuIpc; 0: none
     spare_workers: int = Field(default=1, ge=0, le=16)
-    warm_workers: int = Field(default=0, ge=0, le=16)  # for each device; the context of each uses device memory
+    # For each device: workers that already have a context there, which uses device memory.
+    warm_workers: int = Field(default=0, ge=0, le=16)
     kernel_cache_nbytes: int = Field(default=2**30, ge=0, le=2**44)  # on disk, for each tenant; 0: nothing is kept
     kernel_compile_s: float = Field(default=300.0, ge=0.1, le=1e6)  # processor time for one kernel, on the simulator
     kernel_run_s: float = Field(default=0.0, ge=0, le=1e6)  # for one kernel, on the simulator; 0: no limit
@@ -251,7 +252,7 @@ class RecordingConfig(Table):
     """Whose sessions are recorded for `vgpu replay`: all that their programs send and receive, contents included."""
 
     tenants: list[str] = []  # as `vgpu status` names them; "*": all
-    dir: str | None = None  # default: `recordings` in the state's folder
+    dir: str | None = None  # default: `recordings` in state_dir
     session_mib: int = Field(default=64, ge=1, le=1 << 20)  # after that a session goes on without
     epoch: int | None = Field(default=None, ge=1, le=65535)  # of the first session, for addresses as in a recording
 

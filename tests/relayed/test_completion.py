@@ -13,8 +13,9 @@ from tests.shim import test_completion
 from tests.shim.client import PRELUDE
 from tests.shim.test_completion import TOOLS, calls_after_flags
 
-# A blocked host function delays the flags of other streams (see conftest.py). And the relay's driver, which is vgpu's
-# own library, reports an error of a queued call only when one waits, which may be after the flag behind it is written.
+# Tests whose outcome differs when the driver is itself vgpu's library (see conftest.py). Its host functions run one
+# after the other, so a blocked one delays the flags of other streams. It reports an error of a queued call at the next
+# call that waits, so the flag behind the failed call may be written first.
 BEYOND_THE_RELAY = {
     "test_an_event_of_another_context_is_not_complete_without_asking",
     "test_a_wait_for_one_stream_is_none_for_another",

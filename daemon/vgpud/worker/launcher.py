@@ -178,7 +178,8 @@ def launch(control: socket.socket, arguments: argparse.Namespace, executor: Any)
     own_ids = arguments.user_ids is not None and cells.can_have_ids(arguments.user_ids)
     if arguments.no_user_ids is not None:
         cells.missing.append(f"{cells.ids_name} ({arguments.no_user_ids})")
-    if arguments.backend == "simulator":  # NVIDIA's driver has threads, which write to pages at any time
+    # A worker with NVIDIA's driver cannot go back to shared pages: the driver's threads write to its own at any time.
+    if arguments.backend == "simulator":
         template.make(executor)
     try:
         control.send(pack_map({"type": "hello", "missing": cells.missing, "own_ids": own_ids}))

@@ -142,7 +142,8 @@ def test_a_launcher_that_hangs_is_ended_and_replaced(tmp_path):
         other = start_client(running)
         assert worker_of(running, other.pid) != worker
         assert process_exists(worker)
-        assert launcher in launchers(running.process.pid)  # the worker may live in the launcher's pid namespace
+        # A launcher may be the first process of its workers' pid namespace, so it is killed only after they have ended.
+        assert launcher in launchers(running.process.pid)
         client.kill()
         client.communicate()
         wait_until(lambda: not process_exists(worker) and not process_exists(launcher))

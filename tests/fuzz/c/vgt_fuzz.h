@@ -17,7 +17,7 @@ struct vgt_step {
 
 struct vgt_input {
   uint32_t nbytes, steps;
-  uint32_t walk; /* 0: none, and otherwise no records (vgt_fuzz_walks.h) */
+  uint32_t walk; /* number of the walk that is run instead of the records (vgt_fuzz_walks.h); 0: the records */
   _Alignas(8) uint8_t data[VGT_INPUT_NBYTES];
 };
 

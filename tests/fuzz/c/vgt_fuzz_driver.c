@@ -134,7 +134,7 @@ static CUresult launch_host(CUstream stream, CUhostFn function, void *argument) 
   return simulated->cuLaunchHostFunc(stream, function, argument);
 }
 
-/* The executor looks whether a driver has these. */
+/* A driver that lacks all functions that the executor can do without. */
 const struct vgx_backend *vgt_driver_of_few(void) {
   static struct vgx_backend few;
   few = failing;

@@ -89,7 +89,7 @@ void vgt_session_init(unsigned process) {
   backend = vgt_driver(vgx_sim_backend());
   /* vgt_fuzz_nvml.c stands in for NVML: opened as "", this program itself. It knows the first device only. */
   vgx_usage_init("", process & VGT_SHARED ? "GPU-1,GPU-2" : "GPU-2");
-  bool limited = process % VGT_PROCESSES / VGT_LIMITED == 1; /* a quarter */
+  bool limited = process % VGT_PROCESSES / VGT_LIMITED == 1; /* a quarter of the processes */
   if (limited)
     backend = vgx_limit_backend(backend, vgt_tenants_ledger(), VGT_LIMITED_ROW, LIMIT_NBYTES, (const uint8_t[]){0}, 1);
   if (process & VGT_SHARED)

@@ -1,4 +1,4 @@
-/* A host that is short of memory and of space on its disk. */
+/* Failing allocations of host memory and a full disk. */
 #include "vgt_fuzz_driver.h"
 
 #include <errno.h>

@@ -79,7 +79,7 @@ static void no_cache(int fd) {
   VGT_ASK(fd, vgpuImageOffer, .total = 16, .image = first_id);
 }
 
-/* An image of pieces that fill the worker's buffer of what it has received. */
+/* Uploads an image in pieces, sent at once: more than the worker's receive buffer holds. */
 static void bulk(int fd) {
   enum { PIECE = 60000, PIECES = 80 };
   struct piece {
@@ -291,7 +291,7 @@ static void activities(int fd) {
   VGT_ASK(fd, vgpuActivityTake, .capacity = 1024);
 }
 
-/* --- a host that is short of memory, threads and descriptors: each walk once more (vgt_fuzz_faults.h) --- */
+/* --- walks that are also run with failing calls for memory, threads and descriptors (vgt_fuzz_faults.h) --- */
 
 static void events_and_rings(int fd) {
   enum { EVENTS = 12, RING = 7 };
