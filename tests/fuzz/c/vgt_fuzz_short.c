@@ -9,7 +9,7 @@
 
 /* The linker puts these in front of the executor's own functions and the C library's (tests/fuzz/in_process.py,
  * SHORT_OF_MEMORY): some entries of the account of device memory, which need memory of the host, cannot be made, and a
- * recording's file takes a part of what is written, or nothing. */
+ * recording's file takes a part of what is written, or nothing, or has no room for a moment. */
 enum { CHARGES = 61, WRITES = 50 };
 
 static _Atomic enum vgt_accounts accounts;
@@ -46,8 +46,8 @@ ssize_t __wrap_writev(int fd, const struct iovec *pieces, int count) {
   static _Atomic uint32_t turns;
   uint32_t turn = ++turns;
   struct iovec half = {pieces[0].iov_base, pieces[0].iov_len / 2};
-  if (turn % WRITES == 1 || disk_full) {
-    errno = disk_full ? ENOSPC : EINTR;
+  if (turn % WRITES == 1 || turn % WRITES == 3 || disk_full) {
+    errno = disk_full ? ENOSPC : turn % WRITES == 1 ? EINTR : EAGAIN;
     return -1;
   }
   return turn % WRITES == 2 && half.iov_len ? __real_writev(fd, &half, 1) : __real_writev(fd, pieces, count);
