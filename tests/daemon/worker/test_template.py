@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vgpud.worker.template import ranges
 
-from tests.daemon.running import ROOT, start_client, vgpud_with_real_workers
+from tests.daemon.running import ROOT, start_client, vgpud_with_real_workers, wait_until
 from tests.patience import PATIENCE_S
 
 HERE = Path(__file__).parent
@@ -64,7 +64,10 @@ def test_a_worker_that_waits_for_its_client_has_the_launcher_s_pages_and_no_pyth
         pid = session["worker_pid"]
         [launcher] = re.findall(r"PPid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
         used = places(launcher, "rw-p")
-        folded = sum(end - at for at, end in places(pid, "---p") if any(a <= at < end <= b for a, b in used))
-        assert folded > 2 << 20
+
+        def folded():
+            return sum(end - at for at, end in places(pid, "---p") if any(a <= at < end <= b for a, b in used))
+
+        assert wait_until(lambda: folded() > 2 << 20)  # the client is attached before its worker begins to serve
         client.kill()
         client.communicate()
