@@ -189,6 +189,21 @@ static CUresult drive(struct transfer *t) {
   return result;
 }
 
+/* Whether another stream's copies still use a slot that the transfer needs. That stream may wait for what this thread
+ * does next, so it is looked at for a while and never waited for. */
+static bool is_held(const struct transfer *t) {
+  unsigned patience = vgs_ring_spin_ns() ? PATIENCE : 1;
+  bool held = true;
+  for (unsigned looks = 0; held && looks < patience; looks++) {
+    held = false;
+    for (uint32_t slot = 0; slot < t->pieces && slot < VGS_SLOTS && !held; slot++)
+      held = t->area->streams[t->area->by[slot]] != t->copy->stream && !is_free(t, slot);
+    if (held)
+      __builtin_ia32_pause();
+  }
+  return held;
+}
+
 CUresult vgs_staging_copy(const struct vgs_staged *copy, bool *taken) {
   struct vgs_area *area = vgs_area_acquire(VGS_AREA_STAGING);
   *taken = area;
@@ -199,6 +214,11 @@ CUresult vgs_staging_copy(const struct vgs_staged *copy, bool *taken) {
   t.piece_nbytes = piece < PIECE_LEAST ? PIECE_LEAST : piece > VGS_SLOT_NBYTES ? VGS_SLOT_NBYTES : piece;
   t.pieces = (uint32_t)((copy->nbytes + t.piece_nbytes - 1) / t.piece_nbytes);
   memcpy(t.values, area->values, sizeof t.values);
+  if (is_held(&t)) {
+    *taken = false;
+    vgs_area_release(area);
+    return CUDA_SUCCESS;
+  }
   bool helped = copy->nbytes >= HELPED_NBYTES && vgs_copiers_start(help, &t);
   CUresult result = drive(&t);
   if (result && t.issued && !is_flagged(&t, t.issued - 1)) /* the slots are used for other copies */
@@ -226,9 +246,9 @@ CUresult vgs_staging_pass(const struct vgs_staged *copy, bool *taken) {
   uint32_t slot = area->next;
   memcpy(t.values, area->values, sizeof t.values);
   CUresult result = CUDA_SUCCESS;
+  area->next = (slot + 1) % VGS_SLOTS; /* also past a slot that a blocked stream holds */
   if (is_free(&t, slot)) {
     *taken = true;
-    area->next = (slot + 1) % VGS_SLOTS;
     uint8_t *landing = vgs_area_landing(area, slot);
     vgs_copy_past_cache(landing, copy->host, copy->nbytes);
     result = vgs_copy_pinned(false, copy->device, (uintptr_t)landing, copy->nbytes, copy->stream, copy->doubtful);

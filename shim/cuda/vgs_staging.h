@@ -17,11 +17,11 @@ struct vgs_staged {
 };
 
 /* Returns when the program may use its memory again: in a copy to the host, when all of it has arrived. False in
- * `*taken`: nothing was done, because no staging memory is available. */
+ * `*taken`: nothing was done, because no staging memory is available, or another stream's copies hold it. */
 CUresult vgs_staging_copy(const struct vgs_staged *copy, bool *taken);
 
-/* The same for a copy to the device of at most VGS_SLOT_NBYTES, in one piece. It never waits: nothing was done, too, if
- * the device still uses the memory that is next. */
+/* The same for a copy to the device of at most VGS_SLOT_NBYTES, in one piece. It waits for no earlier copy: nothing
+ * was done, too, if the device still uses the memory that is next. */
 CUresult vgs_staging_pass(const struct vgs_staged *copy, bool *taken);
 
 /* The same for a copy to the host of at most VGS_LANDING_NBYTES. */

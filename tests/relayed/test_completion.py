@@ -20,6 +20,7 @@ BEYOND_THE_RELAY = {
     "test_an_event_of_another_context_is_not_complete_without_asking",
     "test_a_wait_for_one_stream_is_none_for_another",
     "test_a_copy_behind_a_held_stream_waits_and_delays_nobody",
+    "test_a_copy_is_not_held_up_by_a_small_one_of_a_blocked_stream",
 }
 
 

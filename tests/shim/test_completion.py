@@ -287,6 +287,7 @@ def test_copies_of_every_size(simulate) -> None:
                     put(p, source.raw if n < 1000 else data, on)
                     assert get(p, n, on) == data, (n, at)
                     put(p, bytes(n), on)
+                    ok(cuda.cuCtxSynchronize())  # the two streams do not wait for each other
         """
     )
 
@@ -348,6 +349,25 @@ def test_a_copy_behind_a_held_stream_waits_and_delays_nobody(simulate) -> None:
         go.set()
         reader.join()
         assert len(back[0]) == n
+        """
+    )
+
+
+def test_a_copy_is_not_held_up_by_a_small_one_of_a_blocked_stream(simulate) -> None:
+    """The blocked stream may wait for what this thread does after the copy."""
+    simulate(
+        """
+        s, t = stream(), stream()
+        p, q = alloc(32 << 10), alloc(1 << 20)
+        go = threading.Event()
+        wait = HOST(lambda _: go.wait() and None)
+        ok(cuda.cuLaunchHostFunc(s, wait, None))
+        for _ in range(20): put(p, bytes(32 << 10), s)
+        for i in range(3):
+            put(q, bytes([i]) * (1 << 20), t)
+            assert get(q, 1 << 20, t) == bytes([i]) * (1 << 20)
+        go.set()
+        ok(cuda.cuCtxSynchronize())
         """
     )
 
