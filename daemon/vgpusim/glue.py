@@ -278,7 +278,7 @@ class Glue:
                     with self._bounded("compiling a kernel again"):
                         whole = compile_whole(quick, self._cache)
                     self._loader.replace(quick, whole)
-                except Exception:  # the kernel goes on as it is
+                except Exception:  # the kernel goes on as it is (past limits.kernel_compile_s the session ends)
                     _log(3, f"simulator: compiling a kernel again failed: {traceback.format_exc()}")
 
     def _bounded(self, what: str) -> AbstractContextManager[None]:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import struct
+import traceback
 import zlib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -144,9 +145,7 @@ def compile_entry(
         raise
     except Exception as error:  # a mistake of this compiler, or IR that LLVM refuses: other kernels are not affected
         raise _reported(_internal(name, error), module, block, cooperative, cache) from error
-    missing = native.missing_symbols(code)
-    if missing:
-        raise PtxError(f"{name}: needs {', '.join(missing)}, which this host does not have", NOT_SUPPORTED)
+    _check_symbols(name, code)
     compiled = replace(compiled, object_code=code)
     if cache is not None:
         cache.put(key_of(key, _QUICK) if quick else key, _pack(compiled))
@@ -159,9 +158,19 @@ def _assemble_quickly(text: str, e: Emitter) -> bytes | None:
     return None if cheap is None else native.assemble_quickly(replaceable(cheap, max(1, len(text) * QUICK_NS)))
 
 
+def _check_symbols(name: str, code: bytes) -> None:
+    """Raises PtxError: NOT_SUPPORTED, if this process lacks a function that LLVM has made the code call."""
+    missing = native.missing_symbols(code)
+    if missing:
+        raise PtxError(f"{name}: needs {', '.join(missing)}, which this host does not have", NOT_SUPPORTED)
+
+
 def _internal(name: str, error: Exception) -> InternalError:
-    where = f"{Path(error.__traceback__.tb_frame.f_code.co_filename).stem}" if error.__traceback__ else "?"
-    return InternalError(name, where, error)
+    """The error, with the file that it comes from, as one of this compiler."""
+    frames = traceback.extract_tb(error.__traceback__)
+    made = InternalError(name, Path(frames[-1].filename).stem if frames else "?", error)
+    made.__context__ = error
+    return made
 
 
 def compile_whole(quick: CompiledKernel, cache: DiskCache | None = None) -> CompiledKernel:
@@ -170,6 +179,7 @@ def compile_whole(quick: CompiledKernel, cache: DiskCache | None = None) -> Comp
     if cache is not None:
         cache.put(key_of(quick.key, _DUE), b"1")
     code = native.assemble(zlib.decompress(quick.whole).decode())
+    _check_symbols(quick.key, code)
     compiled = replace(quick, object_code=code, whole=b"", key="")
     if cache is not None:
         cache.put(quick.key, _pack(compiled))
