@@ -20,7 +20,8 @@ static CUresult run_operation(struct executor_thread *t, uint32_t context_id, st
   const void *fixed = op->fixed_nbytes ? vgw_take(in, op->fixed_nbytes) : in->cur;
   if (!fixed)
     return vgx_violation(t->s, "short record");
-  if ((op->flags & (VGX_ABOUT_CHANNEL | VGX_NEEDS_CONTEXT)) == VGX_ABOUT_CHANNEL)
+  bool outside = op->flags & (VGX_ABOUT_CHANNEL | VGX_BESIDE);
+  if (outside && !(op->flags & VGX_NEEDS_CONTEXT))
     context_id = 0;
   t->flags = op->flags;
   /* Nodes of a graph are found through it, so handles do not keep them: their calls take turns. A thread that waits
@@ -37,7 +38,7 @@ static CUresult run_operation(struct executor_thread *t, uint32_t context_id, st
   } else if (result == CUDA_SUCCESS) {
     result = op->dispatch(t->s, fixed, objects, in, out);
   }
-  if (!context && !(op->flags & VGX_ABOUT_CHANNEL))
+  if (!context && !outside)
     t->context = 0; /* the call may have changed the driver's current context, as cuCtxCreate does */
   vgx_record_unref(t);
   if (op->flags & VGX_ALONE)

@@ -184,6 +184,7 @@ enum {
   VGX_AWAITED = 32, /* the client continues when it sees the effect, without a reply */
   VGX_SUBMITS = 64, /* leaves work for the device's processors, which waits for its tenant's turn */
   VGX_ALONE = 128,  /* no other such operation of the session runs meanwhile */
+  VGX_BESIDE = 256, /* is not held up by a call that the driver blocks: enters no context, as a driver may wait there */
 };
 
 struct vgx_operation {

@@ -34,6 +34,7 @@ def _entry_flags(f: Function) -> str:
         "VGX_AWAITED": f.awaited,
         "VGX_SUBMITS": f.submits,
         "VGX_ALONE": f.is_alone,
+        "VGX_BESIDE": f.channel is Channel.BESIDE,
     }
     return " | ".join(flag for flag, holds in flags.items() if holds) or "0"
 

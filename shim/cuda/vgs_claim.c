@@ -235,7 +235,8 @@ bool vgs_claim_made(struct vgs_claiming *c, CUresult *result, CUdeviceptr addres
     }
     *result = CUDA_ERROR_OUT_OF_MEMORY;
   } else if (*result == CUDA_ERROR_OUT_OF_MEMORY && (unblock(c, true) || c->count)) {
-    c->releasing = true; /* what is held here may be the memory that is lacking; its addresses stay reserved */
+    c->releasing = true; /* what is held here may be the memory that is lacking; its addresses are reserved, unless a
+                             pool keeps them mapped */
     return true;
   }
   unblock(c, false);

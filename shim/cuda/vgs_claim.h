@@ -21,18 +21,25 @@ bool vgs_claim(uint64_t address, uint64_t nbytes);
 /* One allocation at a claimed address. An allocation that overlaps the program's memory is held while another one is
  * made, so that the address is not returned again. A driver puts neighbours next to one another, and a program may have
  * several GB mapped there: after a few attempts each is preceded by a blocker, which occupies more and more addresses
- * in the worker until the end. Blockers are reservations of addresses where possible, and else memory. */
+ * in the worker until the end. Blockers are reservations of addresses where possible, and else memory. Imports of cuIpc
+ * and allocations of graphs have one attempt only. */
 enum { VGS_CLAIM_TRIES = 16, VGS_CLAIM_BLOCKERS = 3 * VGS_CLAIM_TRIES };
 struct vgs_claim_blocker {
   CUdeviceptr address;
   uint64_t nbytes; /* of a reservation; 0: allocated memory */
 };
 struct vgs_claiming {
-  CUdeviceptr rejected[VGS_CLAIM_TRIES], first, last; /* held; the first and last ever rejected */
-  uint64_t nbytes, released;                          /* of each; the held one that the caller is releasing */
-  int tries, count, blocked;                          /* all that were rejected, and those of them that are held */
-  bool up, releasing, ended;                          /* the last one lies above the one before it */
+  CUdeviceptr rejected[VGS_CLAIM_TRIES]; /* those that are still held */
+  int count;                             /* of them */
+  int tries;                             /* allocations rejected so far */
+  CUdeviceptr first, last;               /* the first and the last of those */
+  uint64_t nbytes;                       /* of each */
+  bool up;                               /* the last one lies above the one before it */
+  bool releasing;                        /* the caller is to release what is held */
+  CUdeviceptr released;                  /* what it has just been given to release */
+  bool ended;                            /* no further attempt */
   struct vgs_claim_blocker blockers[VGS_CLAIM_BLOCKERS];
+  int blocked; /* number of blockers */
 };
 
 /* Called after each attempt, with its result: whether to make another one. OUT_OF_MEMORY: too many attempts. */
