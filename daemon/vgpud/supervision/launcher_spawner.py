@@ -285,7 +285,12 @@ class _Launcher:
                     get_logger().warning("the launcher of workers ended", launcher=self.pid)
                 self.stop()
                 return
-            self._take(unpack_map(packet), fds)
+            message = unpack_map(packet)
+            if message["type"] in ("launched", "started") and not fds:  # this process had none left for it
+                get_logger().warning("no descriptor is free for a process of the launcher", launcher=self.pid)
+                self.stop()
+                return
+            self._take(message, fds)
 
     def _take(self, message: dict[str, Any], fds: list[int]) -> None:
         if message["type"] == "launched":

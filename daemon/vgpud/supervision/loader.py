@@ -37,10 +37,15 @@ class Loader:
                     stdout=subprocess.DEVNULL,
                     process_group=0,
                 )
+            try:
+                self._pidfd = os.pidfd_open(self._process.pid)  # not reaped yet, so the number is its own
+            except OSError:
+                self._process.kill()
+                self._process.wait()
+                raise
         except BaseException:
             ours.close()
             raise
-        self._pidfd = os.pidfd_open(self._process.pid)  # not reaped yet, so the number is its own
         ours.setblocking(False)
         self.has_loaded = False
         self._control: socket.socket | None = ours
