@@ -117,13 +117,14 @@ def serving(host: Host) -> Iterator[Side]:
 
 
 def run_group(
-    suite: Suite, side: Side, column: Column, group: str, begin: float, options: argparse.Namespace
+    suite: Suite, side: Side, column: Column, group: str, begin: float, options: argparse.Namespace, late: list[str]
 ) -> Outcomes:
-    """Run one group of checks for one column, and say how long it took."""
+    """Run one group of checks for one column, and say how long it took; out of time, note it in `late`."""
     name = column.name
     start = time.monotonic()
     if start - begin > options.limit_s:
         print(f"{name}: {group}: not begun after {options.limit_s:.0f} s", file=sys.stderr, flush=True)
+        late.append(group)
         return {}
     found = suite.run(
         side,
@@ -193,11 +194,12 @@ def main(arguments: list[str] | None = None) -> int:
         pool = stack.enter_context(ThreadPoolExecutor(options.jobs))
         # A group's columns run one after the other, so that they can be compared if time runs out.
         work = [(column, group) for group in groups for column in wanted]
-        running = {each: pool.submit(run_group, suite, places[each[0]], *each, begin, options) for each in work}
+        late: list[str] = []
+        running = {each: pool.submit(run_group, suite, places[each[0]], *each, begin, options, late) for each in work}
         columns |= gathered(running)
     text, is_well = report(columns, everything=options.all)
     print(text)
-    if not is_well:
+    if not is_well or late:
         return 1
     return 0 if was_compared(columns) else NOTHING_COMPARED
 

@@ -200,7 +200,8 @@ def report(first: Found, again: Found, remoted: Found) -> int:
     print(f"{len(first[0])} results natively, {len(stable)} the same twice ({digests} computed, the others errors), "
           f"{len(unstable)} unstable; remoted {len(stable) - len(different) - len(absent)} the same, "
           f"{len(different)} different, {len(absent)} not reached")  # fmt: skip
-    return 1 if different or absent or not stable else 0
+    failed = any(failures for _, failures in (first, again, remoted))  # what they had not reached is in no count
+    return 1 if different or absent or failed or not stable else 0
 
 
 if __name__ == "__main__":

@@ -83,13 +83,17 @@ class Results:
         ended = [text for text in found if not re.search(OUT_OF_TIME, text, re.MULTILINE)]
         return (ended or found or [""])[-1]
 
+    def is_whole(self, step: str) -> bool:
+        """Whether the step was not ended for lack of time; what it had written by then is not a run."""
+        return not re.search(OUT_OF_TIME, self[f"{step}.txt"], re.MULTILINE)
+
     def machine(self) -> dict[str, str]:
         return dict(re.findall(r"^(\w+): (.*)$", self["machine.txt"], re.MULTILINE))
 
     def ended(self, step: str) -> str:
         """The line that sums up a step; "" if it did not end."""
         text = self[f"{step}.txt"]
-        if re.search(OUT_OF_TIME, text, re.MULTILINE) or not text.strip():
+        if not self.is_whole(step) or not text.strip():
             return ""
         if step == "conformance":
             counts = "; ".join(re.findall(r"^((?:native|remoted)[^:]*: \d+ .*)$", text, re.MULTILINE))
@@ -260,18 +264,19 @@ def fill(page: str, results: Results) -> tuple[str, list[str]]:
     which = re.compile(r"(?<=^## The last run\n\n).*?(?=\n\n)", re.MULTILINE | re.DOTALL)
     page = which.sub(lambda _: which_run(results), page, count=1)
     page = replace_table(page, "## The last run", result_rows(results))
-    tables = {
-        "### Driver calls": rows(results["driver.txt"], "| call |"),
-        "`tests/bench/driver.py --profile`": profile(results["profile.txt"]),
-        "## Over a network": network(results["network.md"]),
-        "## Two devices": devices(results["several.txt"]),
+    found = {
+        "### Driver calls": ("driver", rows(results["driver.txt"], "| call |")),
+        "`tests/bench/driver.py --profile`": ("profile", profile(results["profile.txt"])),
+        "## Over a network": ("network", network(results["network.md"])),
+        "## Two devices": ("several", devices(results["several.txt"])),
     }
+    tables = {heading: table if results.is_whole(step) else [] for heading, (step, table) in found.items()}
     for heading, table in tables.items():
         if table:
             page = replace_table(page, heading, table, at_run(results))
     for begin, text in now(results).items():
         page = replace_cell(page, begin, text)
-    if paragraph := bench(results["bench.md"]):
+    if results.is_whole("bench") and (paragraph := bench(results["bench.md"])):
         page = re.sub(r"^`vgpu bench` .*?(?=\n\n)", lambda _: paragraph, page, count=1, flags=re.MULTILINE | re.DOTALL)
     return page, [heading for heading, table in tables.items() if not table]
 
@@ -299,7 +304,7 @@ def main() -> int:
     page, kept = fill(options.page.read_text(), results)
     options.page.write_text(page)
     for suffix in ("md", "json", "svg"):
-        if bench(results["bench.md"]) and results[f"bench.{suffix}"]:
+        if results.is_whole("bench") and bench(results["bench.md"]) and results[f"bench.{suffix}"]:
             (options.page.parent / f"bench/h200.{suffix}").write_text(results[f"bench.{suffix}"])
     print(*facts(results), sep="\n")
     print(*(f"kept: {heading}: this run has no such table" for heading in kept), sep="\n")

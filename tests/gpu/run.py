@@ -144,7 +144,7 @@ def said(*command: str) -> str:
 
 def describe(python: str, commit: str) -> str:
     frameworks = "; ".join(
-        said(python, "-c", f"import {name}; print({name!r}, {name}.__version__)").splitlines()[-1]
+        (said(python, "-c", f"import {name}; print({name!r}, {name}.__version__)").splitlines() or ["?"])[-1]
         for name in ("torch", "cupy", "jax", "triton")
     )
     card = said("nvidia-smi", "--query-gpu=name,driver_version,pci.device_id,memory.total", "--format=csv,noheader")
@@ -219,8 +219,10 @@ def built(folder: Path, wheels: Path | None, out: Path) -> dict[str, str]:
     done, files = folder / "built", hashlib.sha256()
     for parent, folders, names in os.walk(ROOT):
         folders[:] = sorted(name for name in folders if not any(fnmatch(name, each) for each in NOT_COPIED))
-        for path in sorted(Path(parent, name) for name in names if Path(name).suffix in {".py", ".c", ".h"}):
-            files.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+        wanted = (name for name in names if not any(fnmatch(name, each) for each in NOT_COPIED))
+        for path in sorted(Path(parent, name) for name in wanted):
+            if path.is_file():
+                files.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
     if done.exists() and done.read_text() == files.hexdigest():
         return environment(folder)
     if folder.exists():
@@ -234,6 +236,8 @@ def built(folder: Path, wheels: Path | None, out: Path) -> dict[str, str]:
 def run_step(folder: Path, env: dict[str, str], step: str, arguments: Sequence[str], out: Path, limit_s: int) -> bool:
     """Run one step, with output to a file and its last line to the screen. Returns whether it succeeded."""
     begin = time.monotonic()
+    for old in out.glob(f"{step}.*"):  # of an earlier run into the same folder
+        old.unlink()
     arguments = [re.sub(rf"^{LIMIT}(\d+)$", lambda m: str(max(1, limit_s - int(m[1]))), each) for each in arguments]
     well = run(folder / "tree", env, arguments, out / f"{step}.txt", limit_s)
     last = ((out / f"{step}.txt").read_text().strip().splitlines() or [""])[-1]
@@ -302,6 +306,8 @@ def main() -> int:
     out = options.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     chosen = steps(options.libcuda, out, 3 if options.renew else options.rounds, options.samples, options.renew)
+    if options.renew and options.only and not any(set(options.only) & set(group) for group, _ in PARTS[options.part]):
+        parser.error(f"no step of this part: {' '.join(options.only)}")
     if unknown := set(options.only or ()) - set(chosen):
         parser.error(f"no such step: {' '.join(sorted(unknown))}")
     (out / "machine.txt").write_text(describe(sys.executable, options.commit))
