@@ -65,9 +65,9 @@ PARTS = {"checks": CHECKS, "measurements": MEASUREMENTS, "both": CHECKS + MEASUR
 SECOND = {"op_db"}  # on the second card: its programs take little notice of which one they are on
 # Tests that fill a card's memory, beside which nothing else can allocate any.
 FILLING = (
+    "tests/gpu/test_claim.py",
     "tests/gpu/test_shares_memory.py",
     "tests/gpu/test_shares_gpus.py",
-    "tests/gpu/test_claim.py",
     "tests/gpu/test_residue.py",
     "tests/gpu/test_faults.py",
 )

@@ -85,6 +85,50 @@ for place in places:
     assert ctypes.string_at(place + 100, 64) == bytes([7]) * 64
 """
 
+# The program has mapped 10 GiB on each side of its first allocation, as large libraries. Prints what happened.
+REGION = """
+import time
+result, first = linear(2 * MIB)
+assert result == 0
+chunk = first // (2 * MIB) * (2 * MIB)
+for where, hint in (("below", chunk - (12 << 30)), ("above", chunk + (12 << 30))):
+    p, begin = c_uint64(), time.perf_counter()
+    result = cuda.cuMemAddressReserve(byref(p), c_size_t(64 * MIB), c_size_t(0), c_uint64(hint), c_uint64(0))
+    took_ms = 1e3 * (time.perf_counter() - begin)
+    place = "at its hint" if p.value == hint else f"{(p.value - hint) / MIB:+.0f} MiB from its hint"
+    print(f"reservation 12 GiB {where} {first:#x}: result {result}, {p.value:#x}, {place}, {took_ms:.2f} ms")
+    if result == 0:
+        ok(cuda.cuMemAddressFree(p, c_size_t(64 * MIB)))
+
+step = 2 * MIB
+def taken(places):
+    return [place for place in places if libc.mmap(place, step, 0, ANONYMOUS_PRIVATE_FIXED_NOREPLACE, -1, 0) == place]
+
+below, above = taken(chunk - i * step for i in range(1, 5121)), taken(chunk + i * step for i in range(1, 5121))
+print(f"mapped: {len(below)} of 5120 pieces of 2 MiB below {chunk:#x}, {len(above)} above")
+assert len(below) + len(above) >= 5120
+places, before, results = below + above, free_nbytes(), []
+for nbytes in (2 * MIB, 512 * MIB, 2 * MIB, 512 * MIB):
+    begin = time.perf_counter()
+    result, p = linear(nbytes)
+    took_ms = 1e3 * (time.perf_counter() - begin)
+    after = free_nbytes()
+    where = f"{p:#x}, {(p - first) / (1 << 30):+.2f} GiB from the first" if result == 0 else ""
+    print(f"{nbytes // MIB} MiB: result {result}, {took_ms:.2f} ms, {(before - after) // MIB} MiB less free, {where}")
+    results.append((result, p, nbytes))
+    before = after
+sys.stdout.flush()
+for result, p, nbytes in results:
+    assert result == 0
+    assert not any(p < place + step and place < p + nbytes for place in places), hex(p)
+    assert not own(p) and not own(p + nbytes - 4096)
+    ok(cuda.cuMemsetD8_v2(c_uint64(p), 3, c_size_t(MIB)))
+    ok(cuda.cuMemsetD8_v2(c_uint64(p + nbytes - MIB), 3, c_size_t(MIB)))
+ok(cuda.cuCtxSynchronize())
+for _, p, _ in results:
+    ok(cuda.cuMemFree_v2(c_uint64(p)))
+"""
+
 Run = Callable[..., CompletedProcess[str]]
 ROOT = Path(__file__).resolve().parents[2]
 GIB = 1024  # MiB
@@ -171,6 +215,14 @@ def test_attempts_leave_a_region_of_several_gigabytes(simulate: Simulate, make: 
     )
     assert "out of memory" not in stderr.lower()
     assert "OUT_OF_MEMORY" not in stderr
+
+
+def test_regions_on_both_sides_of_an_allocation_are_left(vgpu_run: Run) -> None:
+    """What tests/gpu/test_claim.py runs on a card."""
+    done = vgpu_run(["env", "VGPU_LOG=info", sys.executable, "-c", PRELUDE + TOOLS + REGION])
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    assert "allocated elsewhere" in done.stderr, done.stderr
+    assert done.stdout.count("result 0") == 6, done.stdout
 
 
 def test_a_share_without_reservations_and_with_little_memory_allocates(tmp_path: Path) -> None:
