@@ -13,10 +13,14 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+
+from vgpud.cli.descendants import Descendants
 
 from tests.fuzz.in_process import measure_lines
 from tests.fuzz.lines import ROOT, Lines, executed_lines, percent, read_floor, united
@@ -32,6 +36,7 @@ FLOOR = Path(__file__).with_name("floor_workers.tsv")
 HERE = Path(__file__).parent
 COUNTED = "--coverage -fprofile-update=atomic -O0 -fdata-sections -Wno-maybe-uninitialized"
 WRITE = "import vgpud._executor"
+REPORT_S = 10.0  # for pytest to report when it is interrupted
 
 
 def copy_checkout(folder: Path) -> None:
@@ -73,17 +78,39 @@ def run(tests: list[str], limit_s: float | None) -> tuple[int, Lines]:
             [*(str(folder / part) for part in ("daemon", "guest", ".")), *filter(None, [os.environ.get("PYTHONPATH")])]
         )
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={temporary}", *tests]
-        try:
-            status = subprocess.run(command, cwd=folder, env=environment, check=False, timeout=limit_s).returncode
-        except subprocess.TimeoutExpired:
-            print(f"the tests were ended after {limit_s} s", flush=True)
-            status = 1
+        status = run_limited(command, folder, environment, limit_s)
         environment["VGT_WRITE_COUNTS"] = "1"
         subprocess.run([sys.executable, "-c", WRITE], cwd=folder, env=environment, check=True)
         return status, executed_lines(objects, folder)
     finally:
         shutil.rmtree(folder)
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def run_limited(command: list[str], folder: Path, environment: dict[str, str], limit_s: float | None) -> int:
+    """Run a command; return its exit status, or 1 if it was ended after `limit_s`, with all that it has started."""
+    below = Descendants()
+    with subprocess.Popen(command, cwd=folder, env=environment) as process:
+        try:
+            return process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            print(f"the tests are ended after {limit_s} s", flush=True)
+            end(process, below)
+            return 1
+
+
+def end(process: subprocess.Popen[bytes], below: Descendants) -> None:
+    """Interrupt a program, then kill it with all that it has started: a worker that goes on would change the counts,
+    and has files of the copy open."""
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(REPORT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+    process.wait()  # here, as Descendants reaps it without keeping its exit status
+    while below.pids(process.pid):
+        below.signal(process.pid, signal.SIGKILL)
+        time.sleep(0.01)
 
 
 def main() -> int:
