@@ -109,12 +109,23 @@ def test_without_a_thread_no_descriptor_stays_open(monkeypatch):
     def fails(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    file = os.open("/dev/null", os.O_WRONLY)
+    opened = [os.open("/dev/null", os.O_WRONLY)]
+    pipe = os.pipe
+
+    def opens() -> tuple[int, int]:
+        ends = pipe()
+        opened.extend(ends)
+        return ends
+
+    monkeypatch.setattr(recordings.os, "pipe", opens)
     monkeypatch.setattr(threading.Thread, "start", fails)
     with pytest.raises(BlockingIOError, match="no thread"):
-        recordings.Recording(Path("/dev/null"), file, 1 << 20, lambda why: None)
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(file)
+        recordings.Recording(Path("/dev/null"), opened[0], 1 << 20, lambda why: None)
+    monkeypatch.undo()
+    assert len(opened) == 3
+    for fd in opened:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
     assert not [thread for thread in recordings._WRITERS if not thread.is_alive()]
 
 
