@@ -17,11 +17,11 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
-from tests.chaos.audit import SETTLE_S, Holdings, all_gone, launchers_of, processes_of, settled
+from tests.chaos.audit import Holdings, all_gone, launchers_of, processes_of, settled
 from tests.daemon.hostile_session import HostileSession
 from tests.daemon.running import Running, wait_until
 from tests.fuzz.executor import hostile_host
@@ -29,7 +29,7 @@ from tests.fuzz.executor import hostile_host
 
 class Client:
     """An attached client in a process of its own: a fork of this one, as a program's start would take most of the time
-    of a round.
+    of a round. It is killed at the end of its block, if not before.
     """
 
     def __init__(self, running: Running) -> None:
@@ -45,13 +45,24 @@ class Client:
             finally:
                 os._exit(1)
         os.close(attached)
-        assert os.read(self._attached, 1), "the client was not served"
+        self._is_ended = False
+        if not os.read(self._attached, 1):
+            self.end()
+            raise AssertionError("the client was not served")
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     def end(self) -> None:
         """Kill and reap it."""
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        os.close(self._attached)
+        if not self._is_ended:
+            self._is_ended = True
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            os.close(self._attached)
 
 
 def worker_of(running: Running, client: Client) -> int:
@@ -59,95 +70,120 @@ def worker_of(running: Running, client: Client) -> int:
     return int(worker)
 
 
-def kill_the_client(running: Running, _: random.Random) -> None:
-    Client(running).end()
+# A deed prepares, yields, and causes a failure; then it ends, or yields once more and tidies up. The first yield is
+# when the clock begins.
+Deed = Callable[[Running, random.Random], Iterator[None]]
 
 
-def kill_the_worker(running: Running, _: random.Random) -> None:
-    client = Client(running)
-    os.kill(worker_of(running, client), signal.SIGKILL)
-    client.end()
-
-
-def stop_the_worker(running: Running, _: random.Random) -> None:
-    client = Client(running)
-    worker = worker_of(running, client)
-    os.kill(worker, signal.SIGSTOP)
-    running.wait_log(rf"worker ended session=\d+ worker={worker}\b")
-    client.end()
-
-
-def stop_the_client(running: Running, _: random.Random) -> None:
-    client = Client(running)
-    os.kill(client.pid, signal.SIGSTOP)
-    client.end()
-
-
-def kill_by_name(running: Running, *names: str) -> None:
-    client = Client(running)
-    found = launchers_of(running.process.pid)
-    for pid in (pid for name in names for pid in found[name]):
+def kill(pids: list[int]) -> None:
+    """The caller calls all_gone() before it audits: a process that is still dying would count as one that is there."""
+    for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    client.end()
-    Client(running).end()
 
 
-def kill_the_launcher(running: Running, _: random.Random) -> None:
-    kill_by_name(running, "vgpu-launcher")
-
-
-def kill_the_loader(running: Running, _: random.Random) -> None:
-    kill_by_name(running, "vgpu-loader")
-
-
-def kill_launcher_and_loader(running: Running, _: random.Random) -> None:
-    kill_by_name(running, "vgpu-loader", "vgpu-launcher")
-
-
-def kill_the_spares(running: Running, _: random.Random) -> None:
-    for spare in running.status()["spare_workers"]:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(spare, signal.SIGKILL)
-    Client(running).end()  # the client may get a spare that is still dying; vgpud then assigns another one
-
-
-def half_a_frame(running: Running, rng: random.Random) -> None:
-    sock = running.raw()
-    sock.sendall(rng.randbytes(rng.randrange(1, 64)))
-    sock.close()
-
-
-def silence(running: Running, _: random.Random) -> None:
-    for sock in [running.raw() for _ in range(20)]:
-        sock.close()
-
-
-def half_a_record(running: Running, rng: random.Random) -> None:
-    with HostileSession(running) as session:
-        record = session.record("cuMemsetD8Async", dstDevice=session.memory, N=64, hStream=1)
-        session.sock.sendall(record[: rng.randrange(1, len(record))])
-
-
-def records_at_random(running: Running, rng: random.Random) -> None:
-    with HostileSession(running) as session, contextlib.suppress(OSError):
-        session.sock.sendall(rng.randbytes(4096))
-
-
-def a_kernel_without_end(running: Running, _: random.Random) -> None:
-    with HostileSession(running) as session:
-        session.launch("endless")
-
-
-def many_at_once(running: Running, rng: random.Random) -> None:
-    clients = [Client(running) for _ in range(rng.randrange(2, 6))]
-    for client in rng.sample(clients, len(clients)):
-        os.kill(client.pid, rng.choice([signal.SIGKILL, signal.SIGTERM]))
-    for client in clients:
+def kill_the_client(running: Running, _: random.Random) -> Iterator[None]:
+    with Client(running) as client:
+        yield
         client.end()
 
 
-DEEDS: list[Callable[[Running, random.Random], None]] = [
+def kill_the_worker(running: Running, _: random.Random) -> Iterator[None]:
+    with Client(running) as client:
+        worker = worker_of(running, client)
+        yield
+        kill([worker])
+        yield
+    all_gone([worker])
+
+
+def stop_the_worker(running: Running, _: random.Random) -> Iterator[None]:
+    with Client(running) as client:
+        worker = worker_of(running, client)
+        yield
+        os.kill(worker, signal.SIGSTOP)
+        yield
+        running.wait_log(rf"worker ended session=\d+ worker={worker}\b")
+
+
+def stop_the_client(running: Running, _: random.Random) -> Iterator[None]:
+    with Client(running) as client:
+        yield
+        os.kill(client.pid, signal.SIGSTOP)
+
+
+def kill_by_name(running: Running, *names: str) -> Iterator[None]:
+    with Client(running):
+        found = launchers_of(running.process.pid)
+        pids = [pid for name in names for pid in found[name]]
+        yield
+        kill(pids)
+    yield
+    all_gone(pids)
+
+
+def kill_the_launcher(running: Running, _: random.Random) -> Iterator[None]:
+    return kill_by_name(running, "vgpu-launcher")
+
+
+def kill_the_loader(running: Running, _: random.Random) -> Iterator[None]:
+    return kill_by_name(running, "vgpu-loader")
+
+
+def kill_launcher_and_loader(running: Running, _: random.Random) -> Iterator[None]:
+    return kill_by_name(running, "vgpu-loader", "vgpu-launcher")
+
+
+def kill_the_spares(running: Running, _: random.Random) -> Iterator[None]:
+    """The next client may get a spare that is still dying; vgpud then assigns another one."""
+    spares = running.status()["spare_workers"]
+    yield
+    kill(spares)
+    yield
+    all_gone(spares)
+
+
+def half_a_frame(running: Running, rng: random.Random) -> Iterator[None]:
+    with running.raw() as sock:
+        yield
+        sock.sendall(rng.randbytes(rng.randrange(1, 64)))
+
+
+def silence(running: Running, _: random.Random) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for _number in range(20):
+            stack.enter_context(running.raw())
+        yield
+
+
+def half_a_record(running: Running, rng: random.Random) -> Iterator[None]:
+    with HostileSession(running) as session:
+        record = session.record("cuMemsetD8Async", dstDevice=session.memory, N=64, hStream=1)
+        yield
+        session.sock.sendall(record[: rng.randrange(1, len(record))])
+
+
+def records_at_random(running: Running, rng: random.Random) -> Iterator[None]:
+    with HostileSession(running) as session, contextlib.suppress(OSError):
+        yield
+        session.sock.sendall(rng.randbytes(4096))
+
+
+def a_kernel_without_end(running: Running, _: random.Random) -> Iterator[None]:
+    with HostileSession(running) as session:
+        yield
+        session.launch("endless")
+
+
+def many_at_once(running: Running, rng: random.Random) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(Client(running)) for _ in range(rng.randrange(2, 6))]
+        yield
+        for client in rng.sample(clients, len(clients)):
+            os.kill(client.pid, rng.choice([signal.SIGKILL, signal.SIGTERM]))
+
+
+DEEDS: list[Deed] = [
     *(kill_the_client, kill_the_worker, stop_the_worker, stop_the_client, kill_the_spares),
     *(kill_the_launcher, kill_the_loader, kill_launcher_and_loader),
     *(half_a_frame, silence, half_a_record, records_at_random, a_kernel_without_end, many_at_once),
@@ -159,32 +195,31 @@ KILLS = [deed for deed in DEEDS if deed.__name__.startswith("kill_")]  # each se
 
 @dataclass(frozen=True)
 class Round:
-    """What was done, and how long vgpud took after it, in seconds."""
+    """What was done, and how long it took from the failure on, in seconds."""
 
     deed: str
-    served_s: float  # until it serves a client, and has a spare worker for the next
-    recovered_s: float  # until it holds what it held before, too
+    served_s: float  # until the next client is served
+    recovered_s: float  # until vgpud holds what it held before, a spare worker among it
 
 
-def spare_again(running: Running) -> float:
-    """Wait until vgpud has a worker for the next client; return how long that took, in seconds."""
-    begun = time.monotonic()
-    wait_until(lambda: running.status()["spare_workers"], SETTLE_S)
-    return time.monotonic() - begun
-
-
-def round_of(running: Running, seed: int, deeds: list[Callable[[Running, random.Random], None]]) -> Round:
+def round_of(running: Running, seed: int, deeds: list[Deed]) -> Round:
     """Do one random deed. Raises AssertionError."""
     rng = random.Random(seed)
     before = Holdings.of(running)
     deed = rng.choice(deeds)
     try:
-        deed(running, rng)
-        served_s = spare_again(running)
-        recovered_s = served_s + settled(running, before)
-        with running.client(timeout_s=60) as client:
-            client.hello()
-            client.attach()
+        with contextlib.closing(deed(running, rng)) as failing:
+            next(failing)
+            begun = time.monotonic()
+            next(failing, None)
+            with Client(running):
+                served_s = time.monotonic() - begun
+            for _ in failing:
+                pass
+        settled(running, before)
+        recovered_s = time.monotonic() - begun
+        with Client(running):
+            pass
         settled(running, before)
     except BaseException as error:
         raise AssertionError(f"seed {seed}, {deed.__name__}: {error}") from error

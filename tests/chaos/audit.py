@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.daemon.running import Running, children, process_exists, wait_until
+from tests.daemon.running import Running, process_exists, wait_until
 
 SETTLE_S = 60.0
 
 
-_seen: dict[int, set[int]] = {}  # by vgpud
-
-
 def processes_of(pid: int) -> list[int]:
-    """All living processes of a vgpud, which leads their session. Some are orphans when others have been killed: they
-    are among those that were seen before, or below them.
-    """
-    found: set[int] = set()
-    left = {pid, *_seen.get(pid, ())}
-    while left:
-        each = left.pop()
-        with contextlib.suppress(OSError):
-            if each not in found and os.getsid(each) == pid and process_exists(each):
-                found.add(each)
-                left.update(children(each))
-    _seen[pid] = found
-    return sorted(found)
+    """All living processes of a vgpud: those of the session that it leads, as orphans have lost their parents."""
+    return sorted(each for each in _all_processes() if _session_of(each) == pid and process_exists(each))
+
+
+def _all_processes() -> list[int]:
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+
+
+def _session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return 0
 
 
 def launchers_of(pid: int) -> dict[str, list[int]]:
@@ -47,6 +43,7 @@ class Holdings:
     """Counts, not process ids: a spare worker that replaces another one has a new pid, but the count is equal."""
 
     sessions: int
+    spares: int
     processes: int
     descriptors: int  # of vgpud itself
     launcher_descriptors: int  # and of the loader
@@ -61,6 +58,7 @@ class Holdings:
         cache = running.config.parent
         return cls(
             sessions=len(status["sessions"]),
+            spares=len(status["spare_workers"]),
             processes=len(processes_of(pid)) - 1,
             descriptors=_descriptors(pid),
             launcher_descriptors=sum(_descriptors(each) for each in launchers),
@@ -82,13 +80,12 @@ def _descriptors(pid: int) -> int:
         return 0
 
 
-def settled(running: Running, before: Holdings) -> float:
-    """Wait until vgpud holds what it held before; return how long that took, in seconds.
+def settled(running: Running, before: Holdings) -> None:
+    """Wait until vgpud holds what it held before.
 
     Raises:
         AssertionError: something is left, or something is missing.
     """
-    begun = time.monotonic()
     seen = before
 
     def same() -> bool:
@@ -100,9 +97,8 @@ def settled(running: Running, before: Holdings) -> float:
         wait_until(same, SETTLE_S)
     except AssertionError:
         raise AssertionError(f"before: {before}\nafter:  {seen}\n{running.log[-3000:]}") from None
-    return time.monotonic() - begun
 
 
 def all_gone(pids: list[int]) -> None:
-    """Check that none of these processes outlives the vgpud that it belonged to. Raises AssertionError."""
+    """Wait until none of these processes lives. Raises AssertionError."""
     wait_until(lambda: not [pid for pid in pids if process_exists(pid)], SETTLE_S)
