@@ -160,7 +160,7 @@ class Service:
             drop_capabilities()
             return CommandSpawner(config.worker_command, environment)
         # `-P` keeps the working directory off the module path: a worker runs our code, wherever vgpud was started.
-        launcher = [sys.executable, "-P", "-m", "vgpud.worker.launcher"]
+        loader = [sys.executable, "-P", "-m", "vgpud.worker.loader"]
         options = ["--backend", config.backend, "--libcuda", config.libcuda, "--gpus", self._inventory.gpus]
         try:
             if config.mps is not None:
@@ -172,7 +172,7 @@ class Service:
             options += ["--no-user-ids", str(error)]
         drop_capabilities()
         fd = None if self._user_namespace is None else self._user_namespace[0]
-        return LauncherSpawner([*launcher, *options], environment, self._isolation_is_missing, fd, ids)
+        return LauncherSpawner([*loader, *options], environment, self._isolation_is_missing, fd, ids)
 
     def _reserve_user_ids(self) -> range:
         """The workers' user ids, of the host or of a namespace. Raises OSError: why there are none."""

@@ -1,4 +1,4 @@
-"""The process that has loaded the code of workers (worker/launcher.py), and forks launchers."""
+"""The process that has loaded the code of workers (worker/loader.py), and forks launchers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from vgpud.log import get_logger
 from vgpud.proto.packet import receive_packet
 from vgpud.proto.packing import pack_map
+
+from .pidfd import kill
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,18 +71,10 @@ class Loader:
         """Kill the process. Those that it has forked go on."""
         if self._control is None:
             return
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._control.fileno())
+        asyncio.get_running_loop().remove_reader(self._control.fileno())
         self._control.close()
         self._control = None
-        self._process.kill()
-        loop.add_reader(self._pidfd, self._reap)
-
-    def _reap(self) -> None:
-        if self._process.poll() is None:
-            return
-        asyncio.get_running_loop().remove_reader(self._pidfd)
-        os.close(self._pidfd)
+        kill(self._pidfd, self._process)
 
     def _read(self) -> None:
         assert self._control is not None

@@ -1,19 +1,14 @@
-"""`python -m vgpud.worker.launcher`: loads everything that a worker needs, and forks a worker for each order.
+"""Forks a worker for each order of vgpud. The loader (loader.py) forks the launcher.
 
 A fork takes milliseconds and shares the loaded code and data; a worker that is started from a command takes a quarter
-of a second of a processor, and 20 MB. The process that loads, the loader, enters no namespace and only forks launchers:
-a launcher that has died is replaced in the time of a fork, too. Neither meets a client, starts a driver or has a second
-thread: what they fork is as fresh as a process just started. A launcher enters the namespaces of cell.py, so vgpud
-itself needs no privilege for cells.
+of a second of a processor, and 20 MB. A launcher meets no client, starts no driver and has no second thread: what it
+forks is as fresh as a process just started. It enters the namespaces of cell.py, so vgpud itself needs no privilege for
+cells.
 
 Messages are msgpack maps, one per SOCK_SEQPACKET packet.
 
-From vgpud to the loader: {type: "launch"}, with the new launcher's end of its control socket. The loader says
-{type: "loaded"} once.
-
-From vgpud to a launcher: {type: "spawn", id: int, warm: bool, environment: {str: str}, uid: int?}, with two
-descriptors: the worker's end of its control socket, and its standard error. `uid` is the worker's user id, where
-workers have ids of their own.
+From vgpud: {type: "spawn", id: int, warm: bool, environment: {str: str}, uid: int?}, with two descriptors: the worker's
+end of its control socket, and its standard error. `uid` is the worker's user id, where workers have ids of their own.
 To vgpud, first: {type: "launched"}, with the launcher's pidfd, then {type: "hello", missing: [str], own_ids: bool}:
 what this kernel refuses of a cell, and whether workers have user ids of their own. Then for each order
 {type: "started", id}, with a pidfd, or {type: "failed", id, why}; later {type: "exited", id, code}, where a
@@ -24,10 +19,8 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import gc
 import os
 import selectors
-import signal
 import socket
 import sys
 import traceback
@@ -36,8 +29,7 @@ from typing import Any
 from ..proto.packing import pack_map, unpack_map
 from . import template
 from .cell import Cells
-from .entry import load, prepare, run
-from .user_ids import parse_ids
+from .entry import run
 
 _PACKET_NBYTES = 64 * 1024
 _PR_SET_NAME = 15
@@ -125,44 +117,6 @@ class Launcher:
             sys.exit(0)  # vgpud is gone
 
 
-class Loader:
-    """Forks a launcher for each order, until vgpud closes its end."""
-
-    def __init__(self, control: socket.socket, arguments: argparse.Namespace, executor: Any) -> None:
-        self._control, self._arguments, self._executor = control, arguments, executor
-
-    def serve(self) -> None:
-        """Serves until vgpud is gone; launchers notice that on their own."""
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps launchers
-        while True:
-            packet, fds, _flags, _address = socket.recv_fds(self._control, _PACKET_NBYTES, 1)
-            if not packet:
-                return
-            control = socket.socket(fileno=fds[0])
-            try:
-                if os.fork() == 0:
-                    self._become_launcher(control)
-            except OSError as error:  # vgpud learns of it as the launcher's end of the socket closes
-                os.write(2, f"<4>the launcher of workers could not be forked: {error.strerror}\n".encode())
-            control.close()
-
-    def _become_launcher(self, control: socket.socket) -> None:
-        """In the child: never returns."""
-        try:
-            os.setpgid(0, 0)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            self._control.close()
-            launch(control, self._arguments, self._executor)
-        except SystemExit as error:
-            if isinstance(error.code, str):
-                os.write(2, error.code.encode())
-            os._exit(1 if error.code else 0)
-        except BaseException:
-            os.write(2, traceback.format_exc().encode())
-            os._exit(1)
-        os._exit(0)
-
-
 def launch(control: socket.socket, arguments: argparse.Namespace, executor: Any) -> None:
     """A launcher's life."""
     own = os.pidfd_open(os.getpid())  # before a pid namespace changes the number
@@ -188,37 +142,8 @@ def launch(control: socket.socket, arguments: argparse.Namespace, executor: Any)
     Launcher(control, arguments.backend, arguments.libcuda, cells, own_ids=own_ids).serve()
 
 
-def main() -> None:
-    """The loader's life."""
-    parser = argparse.ArgumentParser(prog="vgpud.worker.launcher")
-    parser.add_argument("--backend", choices=("simulator", "cuda"), required=True)
-    parser.add_argument("--control-fd", type=int, required=True)
-    parser.add_argument("--libcuda", default="libcuda.so.1", help="the driver that the sessions will name")
-    parser.add_argument("--gpus", default="", help="the devices that its workers will simulate")
-    parser.add_argument("--shared-namespaces", action="store_true", help="make no namespaces")
-    parser.add_argument("--user-ids", type=parse_ids, help="FIRST-LAST: those that vgpud will order")
-    parser.add_argument("--user-namespace-fd", type=int, default=-1, help="where they are mapped")
-    parser.add_argument("--no-user-ids", metavar="WHY", help="why workers have no user ids of their own")
-    arguments = parser.parse_args()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    control = socket.socket(fileno=arguments.control_fd)
-    _LIBC.prctl(_PR_SET_NAME, b"vgpu-loader", 0, 0, 0)
-    gc.disable()  # nothing that is loaded is garbage
-    executor = load(arguments.backend)
-    prepare(arguments.backend, arguments.gpus, arguments.libcuda)
-    gc.enable()
-    threads = len(os.listdir("/proc/self/task"))
-    if threads != 1:
-        # A lock that another thread holds while this one forks would stay locked in the child.
-        sys.exit(f"the launcher has {threads} threads instead of one")
-    gc.collect()
-    gc.freeze()  # a collection in a child would write to, and so copy, every page of objects
-    try:
-        control.send(pack_map({"type": "loaded"}))
-    except OSError:
-        return
-    Loader(control, arguments, executor).serve()
-
-
 if __name__ == "__main__":
+    # A vgpud from before 2026-11-30 whose files have been replaced starts its next loader by this name.
+    from .loader import main
+
     main()

@@ -160,7 +160,7 @@ def workers(pid: int) -> list[int]:
     """The workers of a private vgpud among a process's descendants: grandchildren of the loader."""
     found = []
     for child in children(pid):
-        is_loader = b"vgpud.worker.launcher" in Path(f"/proc/{child}/cmdline").read_bytes()
+        is_loader = b"vgpud.worker.loader" in Path(f"/proc/{child}/cmdline").read_bytes()
         if is_loader:
             [launcher] = wait_until(lambda child=child: children(child))
             found += wait_until(lambda launcher=launcher: children(launcher))

@@ -13,7 +13,7 @@ from tests.daemon.running import ENVIRONMENT, Running, wait_until
 # Found through PYTHONPATH by every Python that vgpud starts; the launcher alone is changed.
 SITE = """
 import errno, itertools, os, sys
-if "vgpud.worker.launcher" in sys.orig_argv:
+if "vgpud.worker.loader" in sys.orig_argv:
     real, counts = os.fork, itertools.count(1)
     def fork():
         if next(counts) == NUMBER:
