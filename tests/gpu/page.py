@@ -1,7 +1,8 @@
 """Put the results of `tests/gpu/run.py --renew` into docs/real-gpu.md: `python tests/gpu/page.py FOLDER...`.
 
 The folders are the --out of its parts; of two files of one name the last that is whole counts. The tables of the page
-are replaced, and the paragraph that says which run they are of; a step that did not end keeps its table and is named.
+are replaced, and the paragraph that says which run they are of; a step that failed or did not end keeps its table, and
+is named.
 What the text says besides is checked by who runs this: the facts that it is made of are printed.
 """
 
@@ -15,7 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/real-gpu.md"
-OUT_OF_TIME = r"^ended after \d+ s$"
+OUT_OF_TIME = r"^ended after \d+ s$"  # as run.py writes it
+FAILED = r"^ended with status (-?\d+)$"  # so, too
 STEPS = {
     "tests": "`pytest -m gpu tests/gpu`",
     "memory": "the same, tests that fill the card's memory",
@@ -87,14 +89,26 @@ class Results:
         """Whether the step was not ended for lack of time; what it had written by then is not a run."""
         return not re.search(OUT_OF_TIME, self[f"{step}.txt"], re.MULTILINE)
 
+    def succeeded(self, step: str) -> bool:
+        return self.is_whole(step) and not self.status(step)
+
+    def status(self, step: str) -> int:
+        """The exit status of a step that ended; negative: of a signal."""
+        found = re.search(FAILED, self[f"{step}.txt"], re.MULTILINE)
+        return int(found[1]) if found else 0
+
     def machine(self) -> dict[str, str]:
         return dict(re.findall(r"^(\w+): (.*)$", self["machine.txt"], re.MULTILINE))
 
     def ended(self, step: str) -> str:
-        """The line that sums up a step; "" if it did not end."""
-        text = self[f"{step}.txt"]
+        """The line that sums up a step, with its exit status if it failed; "" if it did not end."""
+        text, status = self[f"{step}.txt"], self.status(step)
         if not self.is_whole(step) or not text.strip():
             return ""
+        summary = self._summary(step, text)
+        return "; ".join(filter(None, [summary, status and f"exit status {status}"]))
+
+    def _summary(self, step: str, text: str) -> str:
         if step == "conformance":
             counts = "; ".join(re.findall(r"^((?:native|remoted)[^:]*: \d+ .*)$", text, re.MULTILINE))
             late = dict.fromkeys(re.findall(r"^[^:\n]+: (\w+): not begun after", text, re.MULTILINE))
@@ -207,7 +221,7 @@ def now(results: Results) -> dict[str, str]:
     """What was asked in vain once, by the beginning of its row: what this run says of it."""
     found, ways = rates(results["several.txt"]), ("0 to 1", "1 to 0")
     cells = {}
-    if results.ended("several") and "failed" not in results.ended("several") and devices(results["several.txt"]):
+    if results.ended("several") and results.succeeded("several") and devices(results["several.txt"]):
         copies = [found[f"torch_peers: {way}, GB/s"] for way in ways]
         least, ratios = min(each[1] for each in copies), " and ".join(f"{each[2]:.2f}" for each in copies)
         ranks, ddp = found["nccl_ranks: all-reduce of 256 MB, GB/s"], found["ddp: steps a second"]
@@ -256,7 +270,21 @@ def bench(text: str) -> str:
 def at_run(results: Results) -> str:
     machine = results.machine()
     day, processors = machine.get("date", "?")[:10], machine.get("processors", "?")
-    return f"At {machine.get('commit', '?')[:8]} ({day}; {processors} processors, nothing beside it)"
+    return f"At {machine.get('commit', '?')[:8]} ({day}; {processors} processors, {beside(machine)})"
+
+
+def beside(machine: dict[str, str]) -> str:
+    """What the machine did besides, as run.py measures it before the steps and after them."""
+    seen = [
+        re.match(r"([\d.]+) processors busy, (\d+) programs", machine.get(when, "")) for when in ("before", "after")
+    ]
+    if None in seen:
+        return "what ran beside it was not recorded"
+    busy = max(float(each[1]) for each in seen if each)
+    programs = max(int(each[2]) for each in seen if each)
+    if busy < 1 and not programs:
+        return "nothing beside it"
+    return f"beside it {busy:.1f} processors busy and {programs} programs on the cards"
 
 
 def fill(page: str, results: Results) -> tuple[str, list[str]]:
@@ -270,13 +298,13 @@ def fill(page: str, results: Results) -> tuple[str, list[str]]:
         "## Over a network": ("network", network(results["network.md"])),
         "## Two devices": ("several", devices(results["several.txt"])),
     }
-    tables = {heading: table if results.is_whole(step) else [] for heading, (step, table) in found.items()}
+    tables = {heading: table if results.succeeded(step) else [] for heading, (step, table) in found.items()}
     for heading, table in tables.items():
         if table:
             page = replace_table(page, heading, table, at_run(results))
     for begin, text in now(results).items():
         page = replace_cell(page, begin, text)
-    if results.is_whole("bench") and (paragraph := bench(results["bench.md"])):
+    if results.succeeded("bench") and (paragraph := bench(results["bench.md"])):
         page = re.sub(r"^`vgpu bench` .*?(?=\n\n)", lambda _: paragraph, page, count=1, flags=re.MULTILINE | re.DOTALL)
     return page, [heading for heading, table in tables.items() if not table]
 
@@ -304,7 +332,7 @@ def main() -> int:
     page, kept = fill(options.page.read_text(), results)
     options.page.write_text(page)
     for suffix in ("md", "json", "svg"):
-        if results.is_whole("bench") and bench(results["bench.md"]) and results[f"bench.{suffix}"]:
+        if results.succeeded("bench") and bench(results["bench.md"]) and results[f"bench.{suffix}"]:
             (options.page.parent / f"bench/h200.{suffix}").write_text(results[f"bench.{suffix}"])
     print(*facts(results), sep="\n")
     print(*(f"kept: {heading}: this run has no such table" for heading in kept), sep="\n")

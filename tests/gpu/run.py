@@ -6,8 +6,8 @@ compare, but neither a network nor a virtual environment. Other packages come as
 checks (tests/gpu, then frameworks on two devices, which one-device machines skip, then tests/conformance natively and
 remoted, over shared memory and over a plain socket, PyTorch's database of operators) and measurements (a training while
 vgpud is upgraded, a training step over TCP with a latency, what two tenants get of one card, `vgpu bench`,
-tests/bench/driver.py). Each step writes a file into --out; machine.txt has the card, the driver, the date and the
-commit. The exit code is 1 if a step failed; the other steps run all the same.
+tests/bench/driver.py). Each step writes a file into --out; machine.txt has the card, the driver, the date, the
+commit, and what the machine did besides. The exit code is 1 if a step failed; the other steps run all the same.
 
 `--renew` runs what docs/real-gpu.md is renewed by, in two calls of --total-s seconds (570) each, as all of it takes
 longer than many a machine is lent for a command: `--part checks`, then `--part measurements` alone, with fewer windows.
@@ -72,6 +72,7 @@ FILLING = (
     "tests/gpu/test_faults.py",
 )
 LIMIT = "LIMIT-"  # an argument: with the seconds before the step's end after which it begins nothing more
+STATUS = "ended with status"
 END_S = 10  # for a program to end by itself when it is interrupted
 TESTS = ("pytest", "pytest-asyncio", "pytest-timeout", "setuptools")  # cffi compiles with setuptools
 
@@ -159,8 +160,27 @@ def describe(python: str, commit: str) -> str:
     return "".join(f"{key}: {value}\n" for key, value in lines.items())
 
 
+def busy_jiffies() -> int:
+    """The time that the machine's processors have worked."""
+    user, nice, system, _idle, _waiting, *others = map(
+        int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    )
+    return user + nice + system + sum(others[:2])
+
+
+def beside() -> str:
+    """What works on this machine while no step runs."""
+    begin, jiffies = time.monotonic(), busy_jiffies()
+    time.sleep(1)
+    busy = (busy_jiffies() - jiffies) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - begin)
+    programs = re.findall(
+        r"^\d+$", said("nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"), re.MULTILINE
+    )
+    return f"{busy:.1f} processors busy, {len(programs)} programs on the cards"
+
+
 def run(tree: Path, env: dict[str, str], arguments: Sequence[str], log: Path, limit_s: int) -> bool:
-    """Run Python with `arguments`; returns whether it succeeded. The output goes to `log`."""
+    """Run Python with `arguments`; returns whether it succeeded. The output goes to `log`, and how it failed."""
     with log.open("w") as output:
         program = subprocess.Popen(
             [sys.executable, *arguments],
@@ -171,12 +191,14 @@ def run(tree: Path, env: dict[str, str], arguments: Sequence[str], log: Path, li
             start_new_session=True,
         )
         try:
-            return program.wait(limit_s) == 0
+            status = program.wait(limit_s)
         except subprocess.TimeoutExpired:
-            pass
-        end(program)
-        output.write(f"\nended after {limit_s} s\n")
-    return False
+            end(program)
+            output.write(f"\nended after {limit_s} s\n")
+            return False
+        if status:
+            output.write(f"\n{STATUS} {status}\n")
+    return status == 0
 
 
 def end(program: subprocess.Popen[bytes]) -> None:
@@ -240,7 +262,8 @@ def run_step(folder: Path, env: dict[str, str], step: str, arguments: Sequence[s
         old.unlink()
     arguments = [re.sub(rf"^{LIMIT}(\d+)$", lambda m: str(max(1, limit_s - int(m[1]))), each) for each in arguments]
     well = run(folder / "tree", env, arguments, out / f"{step}.txt", limit_s)
-    last = ((out / f"{step}.txt").read_text().strip().splitlines() or [""])[-1]
+    lines = [line for line in (out / f"{step}.txt").read_text().splitlines() if line and not line.startswith(STATUS)]
+    last = (lines or [""])[-1]
     print(f"{step}: {'well' if well else 'failed'} in {time.monotonic() - begin:.0f} s: {last}", flush=True)
     return well
 
@@ -320,9 +343,14 @@ def main() -> int:
             print(error)
             return 1
         picked = {step: chosen[step] for step in options.only or chosen}
-        if options.renew:
-            return renew(folder.resolve(), env, picked, out, begin + options.total_s, options.part)
-        return run_steps(folder.resolve(), env, picked, out, options.limit_s)
+        with (out / "machine.txt").open("a") as machine:
+            print("before:", beside(), file=machine, flush=True)
+            if options.renew:
+                has_failed = renew(folder.resolve(), env, picked, out, begin + options.total_s, options.part)
+            else:
+                has_failed = run_steps(folder.resolve(), env, picked, out, options.limit_s)
+            print("after:", beside(), file=machine)
+        return has_failed
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ HEAD = "| call | native us | remoted us | ratio | least-greatest |\n|---|---|---
 CARD = "NVIDIA H200, 580.159.04, 0x233510DE, 143771 MiB"
 RESULTS = {
     "machine.txt": f"date: 2026-11-30 09:34:54 UTC\ncommit: 5de7c10a\ncard: {CARD}\n{CARD}\nprocessors: 22\n"
-    "python: 3.12.3: torch 2.11.0+cu130; jax 0.11.2\n",
+    "python: 3.12.3: torch 2.11.0+cu130; jax 0.11.2\n"
+    "before: 0.4 processors busy, 0 programs on the cards\nafter: 0.9 processors busy, 0 programs on the cards\n",
     "tests.txt": "collected 3 items\n==== 2 passed, 1 xfailed in 5.00s ====\n",
     "samples.txt": "| a | 0 | 1 |\n143 samples, 133 compile; end with 0 natively 130, remoted 129; 1 natively alone\n",
     "op_db.txt": "\nended after 231 s\n",
@@ -53,6 +54,29 @@ def test_the_page_has_the_tables_of_the_run(results: page.Results) -> None:
     assert "| `tensor.item()` at 5 ms | 2 round trips | 1 round trip | network |" in text
     assert "[plot](bench/h200.svg)), over shared memory, of the native times: `item()` 1.06.\n\n" in text
     assert kept == ["`tests/bench/driver.py --profile`", "## Two devices"], "a table of some tasks alone replaces none"
+
+
+def test_a_step_that_failed_keeps_its_table_and_its_status_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "tests.txt").write_text("= 1 failed, 2 passed in 5.00s =\n\nended with status 1\n")
+    (tmp_path / "samples.txt").write_text("Segmentation fault\n\nended with status -11\n")
+    (tmp_path / "driver.txt").write_text(f"{HEAD}| x | 1 | 2 | 2 | 2-2 |\n\nended with status 2\n")
+    text, kept = page.fill(page.PAGE.read_text(), page.Results([tmp_path]))
+    assert "| `pytest -m gpu tests/gpu` | 1 failed, 2 passed; exit status 1 |" in text
+    assert "| NVIDIA's samples | exit status -11 |" in text
+    assert "| x | 1 | 2 |" not in text
+    assert "### Driver calls" in kept
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "label"),
+    [
+        ("0.4 processors busy, 0 programs", "0.2 processors busy, 0 programs", "nothing beside it"),
+        ("0.4 processors busy, 0 programs", "7.5 processors busy, 1 programs", "beside it 7.5 processors busy and 1"),
+        ("0.4 processors busy, 0 programs", "", "what ran beside it was not recorded"),
+    ],
+)
+def test_nothing_beside_it_is_said_of_an_idle_machine_alone(before: str, after: str, label: str) -> None:
+    assert page.beside({"before": before, "after": after}).startswith(label)
 
 
 def test_facts_name_what_differs(results: page.Results) -> None:

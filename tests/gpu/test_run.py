@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.running import process_exists, wait_until
-from tests.gpu import run
+from tests.gpu import page, run
 
 CHOSEN = run.steps("libcuda.so.1", Path("/out"), 3, "/samples", renewed=True)
 
@@ -35,6 +35,19 @@ def test_a_step_is_told_when_to_begin_nothing_more(tmp_path: Path) -> None:
     command = ["-c", "import sys; print(sys.argv[1:])", "--limit-s", f"{run.LIMIT}20", "LIMIT-"]
     assert run.run_step(tmp_path, dict(os.environ), "x", command, tmp_path, 60)
     assert (tmp_path / "x.txt").read_text() == "['--limit-s', '40', 'LIMIT-']\n"
+
+
+def test_how_a_step_failed_is_written_for_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "tree").mkdir()
+    command = ["-c", "print('its summary', flush=True); raise SystemExit(3)"]
+    assert not run.run_step(tmp_path, dict(os.environ), "x", command, tmp_path, 60)
+    assert page.Results([tmp_path]).status("x") == 3
+    assert capsys.readouterr().out.endswith(": its summary\n")
+
+
+def test_the_page_reads_what_runs_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "said", lambda *_: "4711\n4712")
+    assert page.beside(dict.fromkeys(("before", "after"), run.beside())).endswith(" and 2 programs on the cards")
 
 
 def test_a_program_ends_with_all_that_it_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
