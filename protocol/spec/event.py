@@ -41,8 +41,10 @@ fn(
     # Flag 1 is the external form, which matters inside a capture alone.
     [handle("hEvent", EVENT, otherwise="vgs_ipc_event_record"), STREAM_ARG, val("flags", U32, most=1)],
     QUEUED,
-    client_before="uint64_t capture = vgs_event_record_begin(hEvent_object, hStream_object, flags), "
-    "idle_at = vgs_event_idle_at(hEvent_object, hStream_object)",
+    client_before="uint64_t capture = 0, idle_at = vgs_event_idle_at(hEvent_object, hStream_object); "
+    "bool complete = idle_at && !flags && vgs_event_record_idle(hEvent_object, hStream_id, idle_at); "
+    "if (!complete) capture = vgs_event_record_begin(hEvent_object, hStream_object, flags)",
+    answers={"complete": "CUDA_SUCCESS"},
     client_after="if (!capture) vgs_event_record_end(hEvent_object, hStream_id, idle_at)",
     doc="Mark this point of a stream.",
 )

@@ -4,6 +4,7 @@
 #include "vgs_enter.h"
 #include "vgs_ipc.h"
 #include "vgs_order.h"
+#include "vgs_profiling.h"
 #include "vgs_ring_set.h"
 #include "vgs_stream.h"
 
@@ -78,6 +79,19 @@ bool vgs_event_is_done(struct vgs_event *event) {
   uint64_t entry = recorded_at(event, &stream);
   return entry && !(stream == 0 && vgs_progress_is_unknown()) && vgs_ring_active() && !vgs_ring_notice() &&
          vgs_touch_is_done(stream, entry);
+}
+
+/* A driver treats an event that is complete as one that was never recorded in all but captures, and there it matters
+ * that it was recorded, not when. */
+bool vgs_event_record_idle(struct vgs_event *event, uint32_t stream, uint64_t idle_at) {
+  if (!is_recorded(event) || event->capture || !vgs_event_is_done(event) ||
+      __atomic_load_n(&vgs_profiling_state, __ATOMIC_RELAXED))
+    return false;
+  __atomic_store_n(&event->entry, 0, __ATOMIC_RELEASE);
+  event->stream = stream;
+  vgs_wait_set_done(stream, idle_at);
+  __atomic_store_n(&event->entry, idle_at, __ATOMIC_RELEASE);
+  return true;
 }
 
 bool vgs_event_is_last(struct vgs_event *event) {

@@ -15,6 +15,10 @@ void vgs_event_record_end(struct vgs_event *event, uint32_t stream, uint64_t idl
  * device has yet to write. */
 uint64_t vgs_event_idle_at(const struct vgs_event *event, const struct vgs_stream *stream);
 
+/* In place of a record in a stream that is idle at the entry `idle_at`: nothing need be sent if the worker's event is
+ * complete already, as of an earlier record. Returns false if that is not known, or a profiler is to see the record. */
+bool vgs_event_record_idle(struct vgs_event *event, uint32_t stream, uint64_t idle_at);
+
 /* A node of a graph records the event: from now on only the worker knows its state. */
 void vgs_event_of_graph(struct vgs_event *event);
 

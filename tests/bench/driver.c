@@ -190,6 +190,7 @@ int main(int argc, char **argv) {
   MEASURE("launch_event_sync", WINDOWS, 50, 0, (launch(s), record(event, s), check(event_wait(event), "sync")));
   MEASURE("clean_stream_sync", WINDOWS, 50, 0, check(stream_wait(s), "sync"));
   MEASURE("record_and_wait_event", WINDOWS, BATCH, 1, (record(event, s), stream_event(t, event, 0)));
+  MEASURE("launch_and_wait_event", WINDOWS, BATCH, 1, (launch(s), record(event, s), stream_event(t, event, 0)));
   MEASURE("call_get_limit", WINDOWS, 50, 0, check(get_limit(&limit, 0), "cuCtxGetLimit"));
   MEASURE("call_memory_info", WINDOWS, 50, 0, check(memory_info(&free_nbytes, &total_nbytes), "cuMemGetInfo"));
   uint64_t block;

@@ -226,11 +226,46 @@ def test_an_event_in_an_idle_stream_is_complete_without_asking(simulate_traced) 
         assert ms.value == 0
         """
     )
-    once = [("Record", "queued"), ("Synchronize", "local"), ("WaitEvent", "local"), ("StreamSynchronize", "local")]
-    assert [way for _, way in waited[:12]] == [way for _, way in once] * 3, waited
+    assert [way for _, way in waited[:12]] == ["queued", *["local"] * 11], waited  # the worker has the first record
     name, way = waited[14]
     assert name.startswith("cuEventElapsedTime"), waited
     assert way == "waited"
+
+
+def test_a_record_in_an_idle_stream_replaces_one_that_is_not_over(simulate_traced) -> None:
+    """The worker knows the earlier record, so the later one is sent; so is one after a capture has had the event."""
+    waited = simulate_traced(
+        """
+        busy, s, t, e = stream(), stream(), stream(), event()
+        go = threading.Event()
+        wait = HOST(lambda _: go.wait() and None)
+        p = alloc(64)
+        for each in (busy, s, t):
+            fill(p, 1, 16, each)
+            ok(cuda.cuStreamSynchronize(each))
+        ok(cuda.cuEventRecord(e, s))
+        ok(cuda.cuLaunchHostFunc(busy, wait, None))
+        ok(cuda.cuCtxGetFlags(byref(c_uint())))  # the trace is read from here
+        ok(cuda.cuEventRecord(e, busy))
+        assert cuda.cuEventQuery(e) == NOT_READY
+        ok(cuda.cuEventRecord(e, s))
+        assert cuda.cuEventQuery(e) == 0
+        ok(cuda.cuStreamWaitEvent(t, e, 0))
+        assert cuda.cuStreamQuery(t) == 0
+        go.set()
+        ok(cuda.cuStreamSynchronize(busy))
+        ok(cuda.cuEventRecord(e, busy))
+        ok(cuda.cuStreamBeginCapture_v2(t, 2))
+        ok(cuda.cuEventRecord(e, t))
+        graph = c_void_p()
+        ok(cuda.cuStreamEndCapture(t, byref(graph)))
+        ok(cuda.cuEventRecord(e, s))
+        ok(cuda.cuEventSynchronize(e))
+        ok(cuda.cuEventRecord(e, s))
+        """
+    )
+    records = [way for name, way in waited if name.startswith("cuEventRecord")]
+    assert records == ["queued", "queued", "local", "queued", "queued", "local"], waited
 
 
 def test_an_event_of_another_context_is_not_complete_without_asking(simulate) -> None:
