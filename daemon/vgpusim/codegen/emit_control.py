@@ -13,7 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vgpusim.codegen import abi, emit_absent, emit_cluster, emit_count, emit_index, emit_pairs, emit_watch, spill
+from vgpusim.codegen import (
+    abi,
+    emit_absent,
+    emit_cluster,
+    emit_count,
+    emit_index,
+    emit_pairs,
+    emit_tile,
+    emit_watch,
+    spill,
+)
 from vgpusim.codegen.cfg import EXIT, YIELD
 from vgpusim.codegen.emit_barrier import arrive, reduction_result, watch
 from vgpusim.codegen.emit_code import Turns
@@ -264,22 +274,29 @@ class WarpFunction:
         e.pairs = emit_pairs.plan(e, block.instructions) if mask == "-1" else {}
         final = self._final_values(index)
         self._copy(final.pop(None, []))
-        for ins in block.instructions:
-            if id(ins) in e.pairs:
-                if (first := e.pairs[id(ins)]) is not None:
-                    emit_pairs.emit(e, first, ins)
-                    self._copy(final.get(id(ins), []))
-                continue
-            found = emit_index.derive(e, ins)
-            e.emit(ins, emit_absent.kept(e, ins))
-            if found is not None:
-                e.indices[found[0]] = found[1]
-            self._copy(final.get(id(ins), []))
+        for tile in emit_tile.runs(e, block.instructions, self.spills.homes):
+            if tile.steps:
+                emit_tile.emit(e, tile)
+            else:
+                self._instruction(*tile.instructions)
+            for ins in tile.instructions:
+                self._copy(final.get(id(ins), []))
         e.guard = None
         if block.is_barrier:
             self._barrier(index)
         else:
             self._branch(index, index in self.divergent)
+
+    def _instruction(self, ins: ir.Instruction) -> None:
+        e = self.e
+        if id(ins) in e.pairs:
+            if (first := e.pairs[id(ins)]) is not None:
+                emit_pairs.emit(e, first, ins)
+            return
+        found = emit_index.derive(e, ins)
+        e.emit(ins, emit_absent.kept(e, ins))
+        if found is not None:
+            e.indices[found[0]] = found[1]
 
     def _latch(self, index: int) -> None:
         """Lanes at the header of a loop that ends here go round again, inner loops first."""

@@ -52,6 +52,11 @@ def load_segments_of_tuples(e: Emitter, at: Value, nbits: int, count: int) -> st
     return _load(e, at, nbits, e.mask(), 0, LANE_BITS, count)
 
 
+def load_part(e: Emitter, at: Value, nbits: int, first: int, n: int, count: int) -> str:
+    """`count` consecutive elements of each of 2**n lanes from lane `first`, lane after lane; all lanes act."""
+    return _load(e, at, nbits, None, first, n, count)
+
+
 def _load(e: Emitter, at: Value, nbits: int, mask: str | None, first: int, n: int, count: int = 1) -> str:
     """The elements of 2**n lanes from lane `first`, `count` of each, lane after lane."""
     kind, nbytes = f"<{count << n} x i{nbits}>", nbits // 8

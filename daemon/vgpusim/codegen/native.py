@@ -40,6 +40,12 @@ def has_masked_gathers() -> bool:
 
 
 @functools.cache
+def has_few_registers() -> bool:
+    """Whether the processor has 16 vector registers, of 32 bytes at most."""
+    return IS_X86 and not llvm.get_host_cpu_features().get("avx512f")
+
+
+@functools.cache
 def has_own_rounding() -> bool:
     """Whether an instruction can have a rounding mode of its own: AVX-512."""
     return IS_X86 and bool(llvm.get_host_cpu_features().get("avx512f"))

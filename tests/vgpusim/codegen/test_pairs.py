@@ -7,8 +7,9 @@ import re
 
 import numpy as np
 import pytest
-from vgpusim.codegen import emit_pairs
+from vgpusim.codegen import emit_pairs, emit_tile, native
 from vgpusim.codegen.compile import PtxModule, lower
+from vgpusim.codegen.emitter import Emitter
 
 from tests.vgpusim.codegen.harness import HEADER, run
 
@@ -82,7 +83,9 @@ def both(body: str, monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, np.nda
     table[[3, 70, 200, 300]] = np.inf, np.nan, 1e-40, -np.inf
     table[100:110] = source.standard_normal(10, dtype=np.float32) * np.float32(1e-39)
     text = HEADER + _HEAD.format(body=body)
-    assert "@llvm.fma.v64f32" in lower(PtxModule.parse(text), "k", BLOCK)[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(native, "has_few_registers", lambda: False)
+        assert "@llvm.fma.v64f32" in lower(PtxModule.parse(text), "k", BLOCK)[0]
     results = []
     for least, name in ((emit_pairs._LEAST, "pairs"), (1000, "single")):
         monkeypatch.setattr(emit_pairs, "_LEAST", least)
@@ -174,3 +177,75 @@ def test_a_pair_of_sums_has_one_place() -> None:
     text = lower(PtxModule.parse(HEADER + _HEAD.format(body=rounds(""))), "k", BLOCK)[0]
     assert re.search(r'%"r %f10 %f12" = getelementptr i8, ptr %frame', text)
     assert '%"r %f12" =' not in text
+
+
+def _tiled(body: str, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether products of halves are made for a processor with few registers; its results are those of other code."""
+    results, tiles, emit = [], [], emit_tile.emit
+
+    def noted(e: Emitter, tile: emit_tile.Tile) -> None:
+        tiles.append(tile)
+        emit(e, tile)
+
+    monkeypatch.setattr(emit_tile, "emit", noted)
+    for few in (True, False):
+        monkeypatch.setattr(native, "has_few_registers", lambda few=few: few)
+        text = HEADER + _HEAD.format(body=body)
+        source = np.random.default_rng(3)
+        table = source.standard_normal(512, dtype=np.float32)
+        table[[3, 70, 200, 300]] = np.inf, np.nan, 1e-40, -np.inf
+        out = np.zeros(1024, np.uint32)
+        run(f"{text}// {few}\n", "k", 1, BLOCK, [out, table])
+        results.append(out)
+    assert np.count_nonzero(results[1]) > 900
+    assert np.array_equal(results[0], results[1])
+    return bool(tiles)
+
+
+_TILES = {
+    "sums": (rounds(""), True),
+    "more sums": (rounds("add.f32 %f14, %f10, %f11; st.shared.f32 [%r9], %f14;"), True),
+    "factors swapped": (re.sub(r"(fma\S+ %f\d+), (%f\d+), (%f\d+)", r"\1, \3, \2", rounds("")), True),
+    "ftz": (rounds("").replace("fma.rn.f32", "fma.rn.ftz.f32"), True),
+    "addresses between": (rounds("").replace("+512]", "]").replace("LOOP:", "LOOP: add.s32 %r10, %r10, 0;", 1), True),
+    "a factor read later": (rounds("add.f32 %f10, %f10, %f20; add.f32 %f11, %f11, %f22;"), False),
+    "a sum of one step read later": (rounds("add.f32 %f13, %f13, %f64;"), False),
+    "a store between": (
+        rounds("").replace("ld.shared.v2.f32 {%f36", "st.shared.f32 [%r9], %f0; ld.shared.v2.f32 {%f36"), False),
+    "the second of a pair apart": (rounds("").replace("fma.rn.f32 %f13", "st.shared.f32 [%r9], %f0; fma.rn.f32 %f13"),
+                                   False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "tiled"), _TILES.values(), ids=list(_TILES))
+def test_halves_of_sums(body: str, tiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _tiled(body, monkeypatch) is tiled
+
+
+def test_halves_of_sums_that_change_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first step of each sum adds to the other sum."""
+    body = rounds("")
+    for old, new in (("f10", "A"), ("f12", "B"), ("f11", "f10"), ("f13", "f12"), ("A", "f11"), ("B", "f13")):
+        body = re.sub(rf"(fma\S+ %f6[0-3], .*, %){old};", rf"\1{new};", body)
+    assert not _tiled(body, monkeypatch)
+
+
+@pytest.mark.parametrize(("seed", "tiled"), [(0, True), (1, True), (2, True), (3, False)])
+def test_halves_of_sums_in_any_order(seed: int, tiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the last case one sum goes on with the other."""
+    source = random.Random(seed)
+    lines = [_START, "mov.u32 %r3, 3;", "LOOP:"]
+    for k in range(12):
+        x, z = 120 + 2 * k, 150 + 2 * k
+        lines.append(f"ld.shared.v2.f32 {{%f{x}, %f{x + 1}}}, [%r10+{128 * source.randrange(8)}];")
+        lines.append(f"ld.shared.v2.f32 {{%f{z}, %f{z + 1}}}, [%r11+{128 * source.randrange(8)}];")
+        for side in source.sample((0, 1), 2):
+            terms = 1 - side if (k, tiled) == (6, False) else side
+            turn = source.choice((1, -1))
+            for index in (0, 2):
+                one, other = (x + index // 2, z + side)[::turn]
+                target = (60 + 4 * k if k < 11 else 10) + side + index
+                before = (56 + 4 * k if k else 10) + terms + index
+                lines.append(f"fma.rn.f32 %f{target}, %f{one}, %f{other}, %f{before};")
+    lines += ["bar.sync 0;", "sub.s32 %r3, %r3, 1;", "setp.ne.s32 %p0, %r3, 0;", "@%p0 bra LOOP;"]
+    assert _tiled("\n".join(lines), monkeypatch) is tiled
