@@ -137,7 +137,7 @@ void vgx_sim_set_threads(uint32_t count);
 extern uint32_t vgx_sim_tools;
 extern bool vgx_sim_counts;
 void vgx_sim_count_unfinished(void);
-void vgx_sim_report_leaks(void);
+void vgx_sim_report_totals(void);
 void vgx_sim_install_python(void);
 void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t code, uint64_t frame_nbytes,
                           uint64_t local_nbytes, uint32_t shared_static_nbytes, uint32_t cooperative);
@@ -206,7 +206,7 @@ static void vgx_cuda_install_python(void) {
   vgx_cuda_params_set_reader(&reader);
 }
 
-static void vgx_sim_report_leaks(void) { vgx_sim_watch_leaks(vgx_sim_log); }
+static void vgx_sim_report_totals(void) { vgx_sim_watch_totals(vgx_sim_log); }
 
 static void vgx_sim_compiled_set(struct vgx_sim_compiled *compiled, uintptr_t code, uint64_t frame_nbytes,
                                  uint64_t local_nbytes, uint32_t shared_static_nbytes, uint32_t cooperative) {

@@ -55,7 +55,7 @@ def test_planted_faults(program: Path, tool: str) -> None:
     chosen = [case for case in corpus.cases((program,)) if case.name in SOME[tool]]
     assert len(chosen) == len(SOME[tool])
     result, _ = corpus.check(tool, chosen, (program,))
-    assert (result.missed, result.false) == ([], [])
+    assert (result.missed, result.false, result.unwatched) == ([], [], [])
 
 
 @pytest.mark.ecosystem
@@ -68,17 +68,17 @@ def test_planted_faults_of_other_compilers(compiler: str, tool: str) -> None:
     chosen = [case for case in corpus.cases(program) if case.tool in (tool, "none")]
     assert len(chosen) > 3
     result, _ = corpus.check(tool, chosen, program)
-    assert (result.missed, result.false) == ([], [])
+    assert (result.missed, result.false, result.unwatched) == ([], [], [])
 
 
-def sanitize(program: Path, name: str, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [Path(sys.executable).parent / "vgpu", "sanitize", "--gpu", "a100", *options, "--", program, name]
+def sanitize(*program: str | Path, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    command = [Path(sys.executable).parent / "vgpu", "sanitize", "--gpu", "a100", *options, "--", *program]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_what_is_printed(program: Path) -> None:
     """The output has compute-sanitizer's lines and the program's own; the exit code is that of --error-exitcode."""
-    done = sanitize(program, "write-1-past", "--error-exitcode", "7")
+    done = sanitize(program, "write-1-past", options=("--error-exitcode", "7"))
     lines = done.stdout.splitlines()
     assert done.returncode == 7
     assert "an illegal memory access was encountered" in lines
@@ -94,15 +94,48 @@ def test_what_is_printed(program: Path) -> None:
 
 
 def test_without_faults_the_exit_code_is_the_programs(program: Path) -> None:
-    done = sanitize(program, "ok-store", "--error-exitcode", "7")
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "========= ERROR SUMMARY: 0 errors")
+    done = sanitize(program, "ok-store", options=("--error-exitcode", "7"))
+    lines = ["========= Launches watched: 1", "========= ERROR SUMMARY: 0 errors"]
+    assert (done.returncode, done.stdout.splitlines()[-2:]) == (0, lines)
+
+
+ONLY_CALLS = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+exit(3 + cuda.cuInit(0) + cuda.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 0))
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "command", "code", "why", "summary"),
+    [
+        (("--tool", "memcheck", "--error-exitcode", "7"), ("sh", "-c", "exit 3"), 7,
+         "the program did not call vgpu's libcuda (it failed before, or loaded another)", "ERROR SUMMARY"),
+        (("--tool", "racecheck"), (sys.executable, "-c", ONLY_CALLS), 3,
+         "the program ended, or failed, before it launched one", "RACECHECK SUMMARY"),
+    ],
+)  # fmt: skip
+def test_a_program_whose_kernels_are_not_watched(
+    options: tuple[str, ...], command: tuple[str, ...], code: int, why: str, summary: str
+) -> None:
+    """It never gets "0 errors": on a card's machine numba failed in Python, and the report called it clean (issue
+    16)."""
+    done = sanitize(*command, options=options)
+    assert (done.returncode, done.stdout.splitlines()) == (
+        code,
+        [
+            f"========= VGPU SANITIZE: {options[1]}",
+            f"========= No kernel was watched: {why}",
+            f"========= {summary}: nothing was watched",
+        ],
+    )
 
 
 @pytest.mark.parametrize(("space", "found"), [("global", 0), ("shared", 1), ("all", 1)])
 def test_the_memory_that_initcheck_looks_at(program: Path, space: str, found: int) -> None:
     """Shared memory is left out unless it is asked for, as by compute-sanitizer (issue 16)."""
     options = ("--tool", "initcheck", *(("--initcheck-address-space", space) if space != "global" else ()))
-    text = sanitize(program, "shared-half", *options).stdout
+    text = sanitize(program, "shared-half", options=options).stdout
     assert ("Uninitialized __shared__ memory read" in text) == bool(found)
     assert ("ERROR SUMMARY: 0 errors" in text) == (not found)
 
@@ -139,7 +172,7 @@ def test_call_stacks_on_the_host(program: Path) -> None:
         "main in faults",
     )
     assert in_order(stacks["the time of the free"], "cuMemFree_v2", "cudaFree in faults", "main in faults")
-    leak = sanitize(program, "leak", "--leak-check", "full").stdout.splitlines()
+    leak = sanitize(program, "leak", options=("--leak-check", "full")).stdout.splitlines()
     assert in_order(stacks_of(leak)["allocation time"], "cudaMalloc in faults", "main in faults")
 
 

@@ -33,7 +33,9 @@ SPACES = {
     show_default=True,
     help="initcheck: which memory.",
 )
-@click.option("--error-exitcode", type=click.IntRange(0, 255), help="Exit with this code when there are errors.")
+@click.option(
+    "--error-exitcode", type=click.IntRange(0, 255), help="Exit with this code when there are errors, or no kernel."
+)
 @click.option("--print-limit", type=click.IntRange(min=0), default=100, show_default=True, help="Errors to print.")
 @click.option("--log-file", type=click.Path(path_type=Path, dir_okay=False), help="Write the report there.")
 @click.option("--gpu", "gpus", metavar="PROFILES", help='Simulated devices, as in "h100".')
@@ -54,7 +56,8 @@ def sanitize(
 
     memcheck: accesses outside of allocations, after a free, or misaligned. initcheck: reads of global memory, or of
     what --initcheck-address-space says, that nothing has written. racecheck: accesses of shared and global memory that
-    nothing orders. synccheck: barriers that not all threads reach. The exit code is the program's, or --error-exitcode.
+    nothing orders. synccheck: barriers that not all threads reach. The exit code is the program's, or --error-exitcode
+    where something was found, or no kernel was watched.
     """
     tools = [*SPACES[space]] if tool == "initcheck" else [tool]
     tools += ["leakcheck"] if tool == "memcheck" and leak_check == "full" else []
@@ -69,6 +72,6 @@ def sanitize(
             tool, reports, print_limit, is_whole=watched.is_whole and not is_cut_short, stacks=watched.stacks
         )
         to.writelines(f"========= {line}".rstrip() + "\n" for line in report.lines())
-    if report.error_count and error_exitcode is not None:
+    if (report.error_count or report.is_void) and error_exitcode is not None:
         code = error_exitcode
     raise SystemExit(code)

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 TOOLS = ("memcheck", "initcheck", "racecheck", "synccheck")
 _WORD = "sanitizer"
+_SUMS = ("launches", "suppressed")  # kinds of reports that only count
+_UNWATCHED = {
+    True: "No kernel was watched: the program ended, or failed, before it launched one",
+    False: "No kernel was watched: the program did not call vgpu's libcuda (it failed before, or loaded another)",
+}  # by whether a worker served the program
 
 
 def read_reports(lines: list[str]) -> tuple[list[dict[str, Any]], list[str], bool]:
@@ -77,15 +82,23 @@ class Report:
     @property
     def error_count(self) -> int:
         """The number of findings; races between the same two accesses count as one."""
-        hidden = sum(int(report["count"]) for report in self.reports if report["kind"] == "suppressed")
-        return len(self._grouped()) + hidden
+        return len(self._grouped()) + self._sum("suppressed")
+
+    @property
+    def is_void(self) -> bool:
+        """Whether nothing is known of the program: no kernel ran where its accesses are watched, and nothing was
+        found."""
+        return not self._sum("launches") and not self.error_count
+
+    def _sum(self, kind: str) -> int:
+        return sum(int(report["count"]) for report in self.reports if report["kind"] == kind)
 
     def _grouped(self) -> list[tuple[dict[str, Any], int]]:
         """Each finding with its number of reports: races between the same two accesses are one finding."""
         found: dict[object, dict[str, Any]] = {}
         counts: Counter[object] = Counter()
         for number, report in enumerate(self.reports):
-            if report["kind"] == "suppressed":
+            if report["kind"] in _SUMS:
                 continue
             key: object = number
             if report["kind"] == "race":
@@ -107,6 +120,11 @@ class Report:
         leaks = [report["nbytes"] for report, _ in grouped if report["kind"] == "leak"]
         if leaks:
             yield f"LEAK SUMMARY: {sum(leaks)} bytes leaked in {len(leaks)} allocations"
+        if self.is_void:
+            yield _UNWATCHED[any(report["kind"] == "launches" for report in self.reports)]
+            yield f"{'RACECHECK' if self.tool == 'racecheck' else 'ERROR'} SUMMARY: nothing was watched"
+            return
+        yield f"Launches watched: {self._sum('launches')}"
         if self.tool == "racecheck":
             shown = min(len(grouped), self.limit)
             yield f"RACECHECK SUMMARY: {shown} hazards displayed ({self.error_count} errors, 0 warnings)"

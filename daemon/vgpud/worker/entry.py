@@ -208,7 +208,7 @@ def _serve(executor: Any, assignment: Assignment, control: Control, backend: Bac
     ended = int(lib.vgx_serve(assignment.client_fd, options))
     lib.vgx_meter_finish()
     if assignment.limits["tools"]:
-        lib.vgx_sim_report_leaks()
+        lib.vgx_sim_report_totals()
     if assignment.limits["counts"]:
         lib.vgx_sim_count_unfinished()
     reason = ffi.string(lib.vgx_reason_text()).decode(errors="replace")

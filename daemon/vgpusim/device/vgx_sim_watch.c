@@ -30,10 +30,13 @@ struct vgx_sim_cta_watch {
 static const char *const spaces[] = {"global", "shared", "local", "param", "host"};
 static const char *const kinds[] = {"read", "write", "atomic", "read", "write", "atomic"};
 
+static uint64_t launch_count; /* of the process; atomic */
+
 void vgx_sim_watch_begin(struct vgx_sim_watch *watch, uint32_t tools, const char *kernel,
                          const struct vgx_sim_launch *launch, bool resident) {
   *watch = (struct vgx_sim_watch){.tools = tools, .kernel = kernel, .launch = launch, .resident = resident};
   watch->ctas = calloc(resident ? launch->cta_count : 1, sizeof *watch->ctas);
+  __atomic_add_fetch(&launch_count, 1, __ATOMIC_RELAXED);
 }
 
 void vgx_sim_watch_end(struct vgx_sim_watch *watch) {
@@ -540,8 +543,11 @@ void vgx_sim_serve_sync(struct vgx_sim_services *services, const struct vgx_sim_
   vgx_sim_service_end();
 }
 
-void vgx_sim_watch_leaks(void (*log)(const char *format, ...)) {
+void vgx_sim_watch_totals(void (*log)(const char *format, ...)) {
   struct vgx_sim_report r;
+  vgx_sim_report_begin(&r, "launches", NULL);
+  vgx_sim_report_number(&r, "count", __atomic_load_n(&launch_count, __ATOMIC_RELAXED));
+  vgx_sim_report_end(&r, log);
   struct vgx_sim_range leaked;
   for (uint64_t i = 0; vgx_sim_tools & VGX_SIM_LEAKCHECK && vgx_sim_watch_live(i, &leaked); i++) {
     vgx_sim_report_begin(&r, "leak", NULL);

@@ -123,7 +123,8 @@ uint32_t vgx_sim_serve_group(struct vgx_sim_services *services, struct vgx_sim_t
 void vgx_sim_serve_sync(struct vgx_sim_services *services, const struct vgx_sim_thread *thread,
                         const struct vgx_sim_sync_point *point);
 
-/* Report the allocations that the program has not freed, and how many findings were not reported. */
-void vgx_sim_watch_leaks(void (*log)(const char *format, ...));
+/* Report how many launches were watched, the allocations that the program has not freed, and how many findings were not
+ * reported. */
+void vgx_sim_watch_totals(void (*log)(const char *format, ...));
 
 #endif
