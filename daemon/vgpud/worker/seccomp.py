@@ -161,6 +161,10 @@ def filter_program(machine: str, pid: int, allow: frozenset[str] = frozenset(), 
         if name in number:
             code.extend([_instruction(_EQUAL, number[name], 0, len(block)), *block])
 
+    # First: a driver makes an ioctl in most calls, and of a call whose arguments matter the kernel keeps no answer.
+    for name, refused in _SECOND_ARGUMENT.items():
+        tests = [_instruction(_EQUAL, v, len(refused) - i, 0) for i, v in enumerate(refused)]
+        add(name, [_instruction(_LOAD, _AT_SECOND_ARGUMENT), *tests, allowed, refuse])
     for first, last in _ranges(number[name] for name in _ALLOWED | frozenset(allow) if name in number):
         code += [_instruction(_AT_LEAST, first, 0, 2), _instruction(_AT_LEAST, last + 1, 1, 0), allowed]
     stream, packets = (_instruction(_EQUAL, kind, 2 - i, 0) for i, kind in enumerate(_SOCKET_TYPES))
@@ -176,9 +180,6 @@ def filter_program(machine: str, pid: int, allow: frozenset[str] = frozenset(), 
         # Arguments are 64 bits wide, but these are ints: the kernel itself uses only the low half.
         tests = [_instruction(_EQUAL, pid if v is None else v, len(values) - i, 0) for i, v in enumerate(values)]
         add(name, [_instruction(_LOAD, _AT_FIRST_ARGUMENT), *tests, refuse, allowed])
-    for name, refused in _SECOND_ARGUMENT.items():
-        tests = [_instruction(_EQUAL, v, len(refused) - i, 0) for i, v in enumerate(refused)]
-        add(name, [_instruction(_LOAD, _AT_SECOND_ARGUMENT), *tests, allowed, refuse])
     for name in sorted(_REFUSED):
         add(name, [refuse])
     for name in sorted(_FATAL):
