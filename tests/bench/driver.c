@@ -1,15 +1,27 @@
-/* Times of driver calls, printed as `name microseconds repetitions` lines: medians of many windows. Arguments name some
- * of them only. Loads libcuda.so.1 as programs do, so the same binary measures NVIDIA's driver and vgpu. The kernel is
- * PTX text: no compiler is needed. */
+/* Times of driver calls, printed as `name median repetitions mean` lines, in microseconds: of many windows. Arguments
+ * name some of them only. Loads libcuda.so.1 as programs do, so the same binary measures NVIDIA's driver and vgpu. The
+ * kernel is PTX text: no compiler is needed.
+ *
+ * DRIVER_AS names circumstances in which vgpu's worker calls a driver, for a native program to be in: "thread" (not the
+ * main one), "arena" (one for all threads), "sleepers" (threads that sleep), "spinner" (a process that polls memory, as
+ * a client does). DRIVER_FILTER is a file with a seccomp filter. */
+#define _GNU_SOURCE
 #include <dlfcn.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <malloc.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { WINDOWS = 60, BATCH = 300, THREADS_MAX = 8, COPY_NBYTES = 64 << 20 };
+enum { WINDOWS = 60, BATCH = 300, THREADS_MAX = 8, SLEEPERS = 8, COPY_NBYTES = 64 << 20 };
 
 static const char ptx[] = ".version 7.5\n.target sm_75\n.address_size 64\n"
                           ".visible .entry touch(.param .u64 data, .param .u64 other, .param .u32 n)\n{\n"
@@ -45,7 +57,7 @@ static int (*launch_kernel)(handle, unsigned, unsigned, unsigned, unsigned, unsi
 static int (*stream_wait)(handle), (*context_wait)(void), (*stream_query)(handle), (*get_limit)(size_t *, int);
 static int (*memory_info)(size_t *, size_t *), (*upload)(uint64_t, const void *, size_t, handle);
 static int (*download)(void *, uint64_t, size_t, handle), (*graph_launch)(handle, handle);
-static int (*allocate)(uint64_t *, size_t), (*release)(uint64_t);
+static int (*allocate)(uint64_t *, size_t), (*release)(uint64_t), (*function_count)(unsigned *, handle);
 static int (*record)(handle, handle), (*event_wait)(handle), (*stream_event)(handle, handle, unsigned);
 
 static double now_us(void) {
@@ -69,8 +81,11 @@ static int is_chosen(const char *name) {
 }
 
 static void tell(const char *name, double *us, int count, int repetitions) {
+  double sum = 0;
+  for (int i = 0; i < count; i++)
+    sum += us[i];
   qsort(us, (size_t)count, sizeof *us, compare);
-  printf("%s %.4f %d\n", name, us[count / 2], repetitions);
+  printf("%s %.4f %d %.4f\n", name, us[count / 2], repetitions, sum / count);
   fflush(stdout);
 }
 
@@ -143,15 +158,45 @@ static void launch_from(int threads) {
   tell(name, us, WINDOWS, (WINDOWS + 2) * BATCH * threads);
 }
 
-int main(int argc, char **argv) {
+static int is_as(const char *what) {
+  const char *as = getenv("DRIVER_AS");
+  return as && strstr(as, what);
+}
+
+static void *sleeper(void *unused) {
+  pause();
+  return unused;
+}
+
+static void enter_circumstances(void) {
+  const char *path = getenv("DRIVER_FILTER");
+  if (is_as("arena"))
+    mallopt(M_ARENA_MAX, 1);
+  if (is_as("spinner") && !fork()) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;)
+      __builtin_ia32_pause();
+  }
+  for (int i = 0; i < SLEEPERS && is_as("sleepers"); i++)
+    check(pthread_create(&(pthread_t){0}, NULL, sleeper, NULL), "pthread_create");
+  if (path) {
+    static struct sock_filter code[BPF_MAXINSNS];
+    FILE *file = fopen(path, "rb");
+    size_t count = file ? fread(code, sizeof *code, BPF_MAXINSNS, file) : 0;
+    struct sock_fprog filter = {(unsigned short)count, code};
+    check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl");
+    check((int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter), "seccomp");
+  }
+}
+
+static void *measure(void *unused) {
   int device;
-  chosen = argc > 1 ? argv + 1 : NULL;
   handle module, graph, executable, event;
   double start_us = now_us();
   library = dlopen("libcuda.so.1", RTLD_NOW);
   if (!library) {
     fprintf(stderr, "%s\n", dlerror());
-    return 1;
+    exit(1);
   }
   CALL(cuInit, (unsigned), 0);
   CALL(cuDeviceGet, (int *, int), &device, 0);
@@ -178,7 +223,7 @@ int main(int argc, char **argv) {
   launch(s);
   check(context_wait(), "cuCtxSynchronize");
   if (!chosen)
-    printf("init_to_first_kernel %.1f 1\n", now_us() - start_us);
+    tell("init_to_first_kernel", (double[]){now_us() - start_us}, 1, 1);
   CALL(cuEventCreate, (handle *, unsigned), &event, 2);
   size_t limit, free_nbytes, total_nbytes;
 
@@ -192,6 +237,9 @@ int main(int argc, char **argv) {
   MEASURE("record_and_wait_event", WINDOWS, BATCH, 1, (record(event, s), stream_event(t, event, 0)));
   MEASURE("launch_and_wait_event", WINDOWS, BATCH, 1, (launch(s), record(event, s), stream_event(t, event, 0)));
   MEASURE("call_get_limit", WINDOWS, 50, 0, check(get_limit(&limit, 0), "cuCtxGetLimit"));
+  *(void **)&function_count = find("cuModuleGetFunctionCount");
+  unsigned count;
+  MEASURE("call_count", WINDOWS, 50, 0, check(function_count(&count, module), "cuModuleGetFunctionCount"));
   MEASURE("call_memory_info", WINDOWS, 50, 0, check(memory_info(&free_nbytes, &total_nbytes), "cuMemGetInfo"));
   uint64_t block;
   MEASURE("alloc_free_1m", WINDOWS, 50, 0, (check(allocate(&block, 1 << 20), "alloc"), check(release(block), "free")));
@@ -227,5 +275,15 @@ int main(int argc, char **argv) {
   CALL(cuGraphInstantiateWithFlags, (handle *, handle, unsigned long long), &executable, graph, 0);
   MEASURE("graph_of_40_queued", WINDOWS, 20, 0, check(graph_launch(executable, s), "cuGraphLaunch"));
   MEASURE("graph_of_40_drained", WINDOWS, 20, 1, check(graph_launch(executable, s), "cuGraphLaunch"));
-  return 0;
+  return unused;
+}
+
+int main(int argc, char **argv) {
+  pthread_t thread;
+  chosen = argc > 1 ? argv + 1 : NULL;
+  enter_circumstances();
+  if (!is_as("thread"))
+    return measure(NULL) != NULL;
+  check(pthread_create(&thread, NULL, measure, NULL), "pthread_create");
+  return pthread_join(thread, NULL);
 }

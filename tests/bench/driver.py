@@ -24,6 +24,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "daemon"), str(ROOT / "guest")]
@@ -61,15 +62,38 @@ PROFILED = {
 Counts = dict[str, tuple[float, float]]
 
 
-def run(program: Path, env: dict[str, str], *names: str) -> dict[str, tuple[float, int]]:
-    """Run the program built from driver.c; returns microseconds and repetitions by name of the measurement."""
+class Timing(NamedTuple):
+    """Microseconds of a measurement: median and mean of its windows."""
+
+    us: float
+    repetitions: int
+    mean_us: float
+
+
+def run(program: Path, env: dict[str, str], *names: str) -> dict[str, Timing]:
+    """Run the program built from driver.c; returns the times by name of the measurement."""
     command = [program, *names]
     out = subprocess.run(command, env={**os.environ, **env}, stdout=-1, text=True, check=True, timeout=120).stdout
-    return {name: (float(us), int(repetitions)) for name, us, repetitions in map(str.split, out.splitlines())}
+    rows = (line.split() for line in out.splitlines())
+    return {name: Timing(float(us), int(repetitions), float(mean)) for name, us, repetitions, mean in rows}
 
 
 def measure(program: Path, env: dict[str, str]) -> dict[str, float]:
-    return {name: us for name, (us, _) in run(program, env).items()}
+    return {name: timing.us for name, timing in run(program, env).items()}
+
+
+def prepare(directory: Path, options: argparse.Namespace) -> tuple[Path, dict[str, str]]:
+    """Build the program, and card.c if it is to be the driver; returns the program and a native one's environment."""
+    program = directory / "driver"
+    source = Path(__file__).with_name("driver.c")
+    subprocess.run(["cc", "-O2", "-pthread", source, "-ldl", "-o", program], check=True)
+    if not options.card:
+        return program, {}
+    options.libcuda = str(directory / "libcuda.so.1")
+    directory.chmod(0o755)  # workers have users of their own
+    card = Path(__file__).with_name("card.c")
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", card, "-o", options.libcuda], check=True)
+    return program, {"LD_LIBRARY_PATH": str(directory)}
 
 
 def executed(admin: AdminClient) -> Counts:
@@ -85,9 +109,9 @@ def executed(admin: AdminClient) -> Counts:
     return found
 
 
-def in_worker_us(admin: AdminClient, before: Counts, repetitions: int) -> tuple[float, str]:
+def in_worker_us(admin: AdminClient, before: Counts, repetitions: int, patience_s: float = 1) -> tuple[float, str]:
     """Microseconds of a repetition in the worker, and the functions that each repetition calls."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + patience_s
     while True:  # vgpud adds a session's calls to the metrics a moment after the session has ended
         now = executed(admin)
         each = {name: (calls - before.get(name, (0, 0))[0]) / repetitions for name, (calls, _) in now.items()}
@@ -105,10 +129,10 @@ def profile(program: Path, native: dict[str, str] | None, remote: dict[str, str]
     print("|---|---|---|---|---|---|---|")
     for name, waits in PROFILED.items():
         before = executed(client)
-        (remoted_us, repetitions), native_us = run(program, remote, name)[name], float("nan")
+        (remoted_us, repetitions, _), native_us = run(program, remote, name)[name], float("nan")
         worker_us, functions = in_worker_us(client, before, repetitions)
         if native is not None:
-            native_us = statistics.median(run(program, native, name)[name][0] for _ in range(3))
+            native_us = statistics.median(run(program, native, name)[name].us for _ in range(3))
         rest = remoted_us - worker_us
         trip = trip or rest
         trips = f"{waits} of {trip:.2f}" if waits else "0"
@@ -152,16 +176,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        program = directory / "driver"
-        source = Path(__file__).with_name("driver.c")
-        subprocess.run(["cc", "-O2", "-pthread", source, "-ldl", "-o", program], check=True)
-        native: dict[str, str] = {}
-        if options.card:
-            options.libcuda = str(directory / "libcuda.so.1")
-            native = {"LD_LIBRARY_PATH": name}
-            card = Path(__file__).with_name("card.c")
-            directory.chmod(0o755)  # workers have users of their own
-            subprocess.run(["cc", "-O2", "-shared", "-fPIC", card, "-o", options.libcuda], check=True)
+        program, native = prepare(directory, options)
         with ExitStack() as started:
             remote = started.enter_context(serving(directory / "0", options))
             if options.weights:
