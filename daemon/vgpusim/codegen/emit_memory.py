@@ -10,7 +10,7 @@ from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_access import address, plus, whole_local
 from vgpusim.codegen.emit_gather import can_offset, gather, gather_offsets, gather_small, scatter, scatter_offsets
 from vgpusim.codegen.emit_index import index_of, load_indexed
-from vgpusim.codegen.emit_prefetch import fetch_ahead, fetch_records
+from vgpusim.codegen.emit_prefetch import fetch_ahead, fetch_records, fetch_rows_of_next
 from vgpusim.codegen.emit_segment import (
     apart,
     can_store,
@@ -87,6 +87,8 @@ def load(e: Emitter, ins: ir.Instruction) -> None:
     if ins.has("global") and not (probed and place.pattern == VARYING):
         fetch_ahead(e, place, nbytes * len(targets))
         fetch_records(e, ins.operands[1], place, nbytes * len(targets))
+        if not place.pattern.known:
+            fetch_rows_of_next(e, place, nbytes * len(targets))
     for target, (form, text) in zip(targets, values, strict=True):
         e.put(target, form, text, nbits, signed=ins.type[0] == "s")
     if row:

@@ -13,6 +13,7 @@ _LINE_NBYTES = 64  # of the processor's cache
 _ROWS_AHEAD = 16  # of a warp; measured with tests/bench: data fetched fewer rows ahead comes late
 _TILES_AHEAD = 4
 _RECORDS_AHEAD = 8
+_FARTHEST_NBYTES = 1 << 40  # of an address in the next iteration; a product of constants may be any number
 
 
 def fetch_ahead(e: Emitter, at: Value, nbytes: int, write: bool = False) -> None:
@@ -40,7 +41,7 @@ def fetch_ahead(e: Emitter, at: Value, nbytes: int, write: bool = False) -> None
 
 def fetch_rows_of_next(e: Emitter, at: Value, nbytes: int) -> None:
     """Prefetch what the next iteration of a loop loads, of lanes whose elements are rows of 8, 16 or 32."""
-    if e.in_loop and (distance := _next(e)):
+    if e.in_loop and (distance := _next(e, constant=True)):
         lanes = next((n for n in (WARP, 16, 8) if is_row(at.pattern, n.bit_length() - 1, nbytes)), 0)
         for lane in range(0, WARP, lanes) if lanes else ():
             _fetch(e, e.v(f"add i64 {place_of_lane(e, at, lane)}, {distance}"), 0, lanes * nbytes, False)
@@ -52,8 +53,9 @@ def _fetch_next(e: Emitter, at: Value, row: int, write: bool) -> None:
         _fetch(e, e.v(f"add i64 {at.text}, {distance}"), 0, row, write)
 
 
-def _next(e: Emitter) -> str | None:
-    """How many bytes the next iteration's address is away, if a register tells, i64."""
+def _next(e: Emitter, constant: bool = False) -> str | None:
+    """How many bytes the next iteration's address is away, if a register tells, i64. `constant`: or a number that is
+    not less than a line."""
     operands = e.instruction.operands if e.instruction else ()
     place = next((operand for operand in operands if isinstance(operand, ir.Address)), None)
     if place is None or not isinstance(place.base, ir.Reg):
@@ -61,9 +63,14 @@ def _next(e: Emitter) -> str | None:
     if e.induction is None:
         e.induction = Induction(e.graph)
     found = e.induction.step(place.base, e.position)
-    if found is None or not e.shape(found[0]).uniform:
+    if found is None or abs(found[1]) > _FARTHEST_NBYTES:
         return None
     step, factor = found
+    if isinstance(step, ir.Imm):
+        distance = step.value * factor
+        return str(distance) if constant and _LINE_NBYTES <= abs(distance) <= _FARTHEST_NBYTES else None
+    if not e.shape(step).uniform:
+        return None
     return e.v(f"mul i64 {e.resize(SCALAR, e.read(step, step.nbits).text, step.nbits, 64, signed=True)}, {factor}")
 
 

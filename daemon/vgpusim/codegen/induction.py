@@ -20,9 +20,9 @@ class Induction:
                 for reg in ir.defined(ins):
                     self._definitions.setdefault(reg, []).append((index, ins))
 
-    def step(self, address: ir.Reg, position: int) -> tuple[ir.Reg, int] | None:
+    def step(self, address: ir.Reg, position: int) -> tuple[ir.Reg | ir.Imm, int] | None:
         """What each iteration of the innermost loop around block `position` adds to `address`: a register that the
-        loop does not change, and its factor. None: not known, or a constant."""
+        loop does not change, or a constant, and its factor. None: not known."""
         around = [loop for loop in self._loops if loop[0] <= position <= loop[1]]
         if not around:
             return None
@@ -34,14 +34,14 @@ class Induction:
             return []
         return [ins for index, ins in self._definitions.get(operand, ()) if loop[0] <= index <= loop[1]]
 
-    def _trace(self, moved: ir.Operand, factor: int, loop: _Loop, depth: int) -> tuple[ir.Reg, int] | None:
+    def _trace(self, moved: ir.Operand, factor: int, loop: _Loop, depth: int) -> tuple[ir.Reg | ir.Imm, int] | None:
         inside = self._inside(moved, loop)
         if len(inside) != 1 or not depth or inside[0].guard is not None or not isinstance(moved, ir.Reg):
             return None
         opcode, source = inside[0].opcode, inside[0].operands[1:]
         if len(self._definitions[moved]) > 1:  # one before the loop, and the one that adds
             others = [operand for operand in source if operand != moved]
-            if opcode != "add" or len(others) != 1 or not isinstance(others[0], ir.Reg):
+            if opcode != "add" or len(others) != 1 or not isinstance(others[0], ir.Reg | ir.Imm):
                 return None
             return None if self._inside(others[0], loop) else (others[0], factor)
         if opcode in ("mov", "cvt"):
