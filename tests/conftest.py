@@ -11,7 +11,10 @@ from subprocess import CompletedProcess
 import pytest
 
 from tests.event_loop import callback_errors
+from tests.leftovers import pytest_runtest_call, pytest_runtest_protocol
 from tests.patience import PATIENCE_S
+
+__all__ = ["pytest_runtest_call", "pytest_runtest_protocol"]  # hooks
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent

@@ -100,8 +100,13 @@ class Running:
         return self.log_path.read_text()
 
     def wait_ready(self) -> None:
-        wait_until(lambda: " ready " in self.log or self.process.poll() is not None)
-        assert self.process.poll() is None, self.log
+        """End it if it does not become ready."""
+        try:
+            wait_until(lambda: " ready " in self.log or self.process.poll() is not None)
+            assert self.process.poll() is None, self.log
+        except BaseException:
+            self.end()
+            raise
 
     def wait_log(self, pattern: str) -> re.Match[str]:
         return wait_until(lambda: re.search(pattern, self.log))
@@ -169,8 +174,10 @@ def vgpud_with_real_workers(directory: Path, more: str = "") -> Iterator[Running
     )
     running = Running.start(config, directory, "log")
     running.wait_ready()
-    yield running
-    running.end()
+    try:
+        yield running
+    finally:
+        running.end()
 
 
 def start_client(running: Running) -> subprocess.Popen[bytes]:
