@@ -11,6 +11,7 @@
 #include "vgt_fuzz_desks.h"
 #include "vgt_fuzz_evidence.h"
 #include "vgt_fuzz_faults.h"
+#include "vgt_fuzz_host.h"
 #include "vgt_fuzz_stall.h"
 #include "vgt_fuzz_walks.h"
 #include "vgw_clock.h"
@@ -112,7 +113,7 @@ static int batch(uint64_t seed, uint32_t steps, double until, bool is_walking, c
   if (child == 0) {
     struct vgt_random random = {seed * 0x9e3779b97f4a7c15ull | 1};
     vgt_evidence_init(evidence, &shared->batch);
-    vgt_session_init(seed % VGT_PROCESSES);
+    vgt_host_init(seed % VGT_PROCESSES);
     bool goes_on = !is_walking || walk(&random, seed);
     for (int i = 0; goes_on && i < VGT_BATCH && (!until || now_s() < until) && one(&random, steps);)
       i++;
@@ -169,7 +170,7 @@ static int fixed(uint64_t seed, uint32_t steps) {
   struct vgt_random random = {seed * 0x9e3779b97f4a7c15ull | 1};
   const char *name;
   uint64_t count;
-  vgt_session_init(seed % VGT_PROCESSES);
+  vgt_host_init(seed % VGT_PROCESSES);
   vgt_make(&random, &shared->current, steps, 0);
   int before = count_descriptors();
   printf("records %llu", (unsigned long long)vgt_session_run(&shared->current));
@@ -191,7 +192,7 @@ static int replay(const char *path, const char *evidence) {
   uint32_t end = batch->count, count = 0;
   uint64_t records = 0;
   vgt_evidence_init(evidence, batch);
-  vgt_session_init(getenv("VGT_PROCESS") ? (unsigned)atoi(getenv("VGT_PROCESS")) : 0);
+  vgt_host_init(getenv("VGT_PROCESS") ? (unsigned)atoi(getenv("VGT_PROCESS")) : 0);
   do {
     batch->count = count + 1;
     records += vgt_session_run(&batch->inputs[count++]);

@@ -21,7 +21,7 @@ struct vgt_input {
   _Alignas(8) uint8_t data[VGT_INPUT_NBYTES];
 };
 
-/* What the description says of a record (vgt_grammar.h, written by tests/fuzz/in_process.py). */
+/* What the description says of a record (vgt_grammar.h, written by tests/fuzz/grammar.py). */
 enum vgt_meaning {
   VGT_NUMBER,
   VGT_ADDRESS,
@@ -101,7 +101,6 @@ extern uint64_t vgt_conditions[2]; /* handles of conditions of its first graphs 
 /* What is decided for a process: `SHARED`: work waits for the turns of two tenants that share the device, of which
  * another thread is one; `LIMITED`: the tenant's device memory is limited as on a card. */
 enum vgt_process { VGT_SHARED = 1, VGT_LIMITED = 2, VGT_PROCESSES = 8 };
-void vgt_session_init(unsigned process);
 /* Serve `input` in a session of its own; return how many records its rings executed. SIGALRM kills a hung session. */
 uint64_t vgt_session_run(const struct vgt_input *input);
 /* Whether the process can serve no further session after the last one. */

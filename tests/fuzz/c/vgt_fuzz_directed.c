@@ -12,27 +12,12 @@
 #include <unistd.h>
 
 #include "vgt_fuzz.h"
+#include "vgt_fuzz_channel.h"
 #include "vgt_fuzz_driver.h"
 #include "vgw_records.h"
 #include "vgw_wire.h"
 
 enum { WANT_REPLY = 1, HAS_FD = 2, FIRST_ID = 40000, ALLOCATION_NBYTES = 2 << 20, ANSWER_MAX = 4096, NODE_MAX = 512 };
-
-bool vgt_send_with(int fd, const void *record, size_t nbytes, int passed) {
-  union {
-    char bytes[CMSG_SPACE(sizeof(int))];
-    struct cmsghdr align;
-  } control = {0};
-  struct iovec part = {(void *)(uintptr_t)record, nbytes};
-  struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-  if (passed >= 0) {
-    message.msg_control = &control;
-    message.msg_controllen = sizeof control.bytes;
-    *CMSG_FIRSTHDR(&message) = (struct cmsghdr){CMSG_LEN(sizeof passed), SOL_SOCKET, SCM_RIGHTS};
-    memcpy(CMSG_DATA(CMSG_FIRSTHDR(&message)), &passed, sizeof passed);
-  }
-  return syscall(SYS_sendmsg, fd, &message, MSG_NOSIGNAL) == (ssize_t)nbytes; /* never made to fail */
-}
 
 bool vgt_ask_with(int fd, uint16_t opcode, const void *request, uint32_t nbytes, int passed, void *answer,
                   size_t room) {

@@ -8,9 +8,6 @@
 /* Calls in an order that a search rarely finds, after a session's opening and before its input. */
 void vgt_directed(int fd);
 
-/* Send bytes, and a descriptor unless `passed` is negative. */
-bool vgt_send_with(int fd, const void *record, size_t nbytes, int passed);
-
 /* Send a record and read its reply, of which at most `room` bytes of the body go to `answer`. False: the call has
  * failed, or the session is over. */
 bool vgt_ask(int fd, uint16_t opcode, const void *request, uint32_t nbytes, void *answer, size_t room);

@@ -1,5 +1,5 @@
 /* A driver of which one call fails (vgt_fuzz_faults.h): the simulator's table, with a function of the same type in
- * front of each of its own. tests/fuzz/in_process.py generates the list of them, vgt_driver.h. */
+ * front of each of its own. tests/fuzz/build.py generates the list of them, vgt_driver.h. */
 #include "vgt_fuzz_driver.h"
 
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* Fault injection: with VGPU_FAULTS=FUNCTION:N the N-th call of one of the functions below fails, as when memory,
  * descriptors or threads have run out; `driver` stands for all functions of the driver's table (vgt_fuzz_driver.c). It
- * is linked in by -Wl,--wrap (tests/fuzz/in_process.py), so no shipped library contains it. vgt_faults_count returns
+ * is linked in by -Wl,--wrap (tests/fuzz/build.py), so no shipped library contains it. vgt_faults_count returns
  * how often each function was called. */
 #define _GNU_SOURCE
 #include "vgt_fuzz_faults.h"

@@ -7,7 +7,7 @@
 
 #include "vgx_charge.h"
 
-/* The linker puts these in front of the executor's own functions and the C library's (tests/fuzz/in_process.py,
+/* The linker puts these in front of the executor's own functions and the C library's (tests/fuzz/build.py,
  * SHORT_OF_MEMORY): some entries of the account of device memory, which need memory of the host, cannot be made, and a
  * recording's file takes a part of what is written, or nothing, or has no room for a moment. */
 enum { CHARGES = 61, WRITES = 50 };

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "vgt_fuzz_must.h"
 #include "vgw_clock.h"
 #include "vgw_ledger.h"
 #include "vgw_records.h"
@@ -23,16 +24,9 @@ enum { QUANTUM_NS = 200000, PAUSE_NS = 20000, AHEAD_NS = 100000, STARVING_NS = 2
 
 static struct vgw_ledger *ledger;
 
-static void must(bool true_now, const char *what) {
-  if (!true_now) {
-    perror(what);
-    abort();
-  }
-}
-
 int vgt_zeroes(size_t nbytes) {
   int file = memfd_create("vgt-zeroes", MFD_CLOEXEC);
-  must(file >= 0 && ftruncate(file, (off_t)nbytes) == 0, "file");
+  vgt_must(file >= 0 && ftruncate(file, (off_t)nbytes) == 0, "file");
   return file;
 }
 
@@ -44,7 +38,7 @@ struct vgw_ledger *vgt_tenants_ledger(void) {
     return ledger;
   }
   int file = vgt_zeroes(sizeof *ledger);
-  must((ledger = vgx_ledger_map(file, VGT_ROW)) != NULL, "ledger");
+  vgt_must((ledger = vgx_ledger_map(file, VGT_ROW)) != NULL, "ledger");
   close(file);
   set(&ledger->row_count, ROWS);
   set(&ledger->tenant[VGT_ROW], TENANT);
@@ -83,7 +77,7 @@ void vgt_tenants_share(void) {
   int file = vgt_zeroes(sizeof(struct vgx_turns));
   struct vgx_turns *turns = vgx_turns_map(file);
   pthread_t thread;
-  must(turns != NULL, "turns");
+  vgt_must(turns != NULL, "turns");
   close(file);
   turns->tenant_count = turns->tenants_used = turns->rows_used = 2;
   turns->quantum_ns = QUANTUM_NS;
@@ -96,7 +90,7 @@ void vgt_tenants_share(void) {
     turns->tenant[i] = i + 1;
   }
   vgx_gate_set(turns, 0, 0, (const uint8_t[]){0}, 1);
-  must(pthread_create(&thread, NULL, rival, turns) == 0, "thread");
+  vgt_must(pthread_create(&thread, NULL, rival, turns) == 0, "thread");
   pthread_detach(thread);
 }
 

@@ -11,7 +11,7 @@
 uint32_t vgt_walk_count(void);
 /* Whether a process of this kind serves it (enum vgt_process). */
 bool vgt_walk_fits(uint32_t walk, unsigned process);
-/* What vgpud decides for its session: stands for the length of an input (vgt_fuzz_session.c). */
+/* What vgpud decides for its session: stands for the length of an input (vgt_fuzz_host.h). */
 uint32_t vgt_walk_choice(uint32_t walk);
 /* Before its session; once the session and its rings are open; and what the first ring gets. */
 void vgt_walk_begin(uint32_t walk);
