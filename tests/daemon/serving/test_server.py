@@ -193,7 +193,7 @@ def test_idle_connections_cost_no_process_and_little_memory(start):
 
 
 def test_pending_connections_of_one_client_are_capped(start):
-    running = start(extra="[limits]\npending_per_client = 64\n")
+    running = start(extra="[limits]\npending_per_client = 64\nhello_timeout_s = 60\n")
     socks = [running.raw() for _ in range(100)]
     wait_until(lambda: running.status()["metrics"]["connections_accepted"] == 100)
     status = running.status()
