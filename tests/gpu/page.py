@@ -267,10 +267,11 @@ def bench(text: str) -> str:
     return f"`vgpu bench` ({links}), over shared memory, of the native times: {', '.join(said)}."
 
 
-def at_run(results: Results) -> str:
+def at_run(results: Results, step: str = "") -> str:
     machine = results.machine()
     day, processors = machine.get("date", "?")[:10], machine.get("processors", "?")
-    return f"At {machine.get('commit', '?')[:8]} ({day}; {processors} processors, {beside(machine)})"
+    where = machine.get(step, beside(machine))
+    return f"At {machine.get('commit', '?')[:8]} ({day}; {processors} processors, {where})"
 
 
 def beside(machine: dict[str, str]) -> str:
@@ -301,7 +302,7 @@ def fill(page: str, results: Results) -> tuple[str, list[str]]:
     tables = {heading: table if results.succeeded(step) else [] for heading, (step, table) in found.items()}
     for heading, table in tables.items():
         if table:
-            page = replace_table(page, heading, table, at_run(results))
+            page = replace_table(page, heading, table, at_run(results, found[heading][0]))
     for begin, text in now(results).items():
         page = replace_cell(page, begin, text)
     if results.succeeded("bench") and (paragraph := bench(results["bench.md"])):

@@ -10,11 +10,18 @@ tests/bench/driver.py). Each step writes a file into --out; machine.txt has the 
 commit, and what the machine did besides. The exit code is 1 if a step failed; the other steps run all the same.
 
 `--renew` runs what docs/real-gpu.md is renewed by, in two calls of --total-s seconds (570) each, as all of it takes
-longer than many a machine is lent for a command: `--part checks`, then `--part measurements` alone, with fewer windows.
-With `--built DIR` the second call uses what the first has built there. Checks run beside each other, those of PyTorch's
-operators on the second card if there is one; those that fill a card's memory run after the others. Two devices are
-compared where they are measured. A step that is out of time is ended; what it has printed stays. tests/gpu/page.py puts
-the results into the page.
+longer than many a machine is lent for a command. With `--built DIR` the second call uses what the first has built.
+tests/gpu/page.py puts the results into the page. The plan (two cards, 32 processors, nothing else on the machine):
+
+- `--part checks`: builds (45 s); then side by side (340 s) the test of addresses (claim), tests/gpu, conformance on
+  both channels, NVIDIA's samples (`--samples`) and, on the second card, PyTorch's operators; then, alone, the tests
+  that fill a card's memory (165 s).
+- `--part measurements`, each alone: driver calls (25 s), their stages (45), the profile (25); training over TCP on the
+  second card and half of the processors, beside what tenants get of the first (140); two devices, with NCCL over a
+  socket at the end (185); `vgpu bench` (120). With one card or fewer processors none runs beside another.
+
+Seconds are shares of what is left when a group begins, so what ends early leaves its time to the next. A step that is
+out of time is ended; what it has printed stays.
 """
 
 from __future__ import annotations
@@ -50,22 +57,25 @@ BUILD = (
 LEFT_OUT = {"llvmlite", "pyroute2"}  # for the simulator, which is not tested here, and for the doctor's routes
 NOT_COPIED = (".git", ".venv", "build", "_gen", "_lib", "*.so", "*.whl", "__pycache__", ".*_cache")
 VGPU = "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu())"
-# By --renew, for each part: steps that run at once, and how many seconds they need on two H200s with 16 processors
-# (checks) or 32: what ended at b87586a6 and, of what did not end, an estimate.
-CHECKS = ((("tests", "conformance", "samples", "op_db"), 340), (("memory",), 165))
-MEASUREMENTS = (
+# By --renew, for each part: steps that run at once, and how many seconds they need on two H200s with 32 processors: as
+# at b87586a6, or an estimate for what did not end there or is new.
+Groups = tuple[tuple[tuple[str, ...], int], ...]
+CHECKS: Groups = ((("claim", "tests", "conformance", "samples", "op_db"), 340), (("memory",), 165))
+MEASUREMENTS: Groups = (
     (("driver",), 25),
-    (("profile",), 35),
-    (("network",), 90),
+    (("stages",), 45),
+    (("profile",), 25),
+    (("network", "shares"), 140),
+    (("several",), 185),
     (("bench",), 120),
-    (("shares",), 135),
-    (("several",), 165),
 )
+ALONE_S = {"network": 90, "shares": 135}  # if a measurement has to run by itself
+HALVES = 32  # processors that are enough for two measurements at once
 PARTS = {"checks": CHECKS, "measurements": MEASUREMENTS, "both": CHECKS + MEASUREMENTS}
-SECOND = {"op_db"}  # on the second card: its programs take little notice of which one they are on
+SECOND = {"op_db", "network"}  # on the second card: their programs take little notice of which one they are on
+CLAIM = "tests/gpu/test_claim.py"  # of addresses, and what it prints
 # Tests that fill a card's memory, beside which nothing else can allocate any.
 FILLING = (
-    "tests/gpu/test_claim.py",
     "tests/gpu/test_shares_memory.py",
     "tests/gpu/test_shares_gpus.py",
     "tests/gpu/test_residue.py",
@@ -74,6 +84,7 @@ FILLING = (
 LIMIT = "LIMIT-"  # an argument: with the seconds before the step's end after which it begins nothing more
 STATUS = "ended with status"
 END_S = 10  # for a program to end by itself when it is interrupted
+Placed = dict[str, Sequence[int]]  # steps that run at once, and the processors of each
 TESTS = ("pytest", "pytest-asyncio", "pytest-timeout", "setuptools")  # cffi compiles with setuptools
 
 
@@ -81,13 +92,15 @@ def steps(libcuda: str, out: Path, rounds: int, samples: str, renewed: bool) -> 
     """Each step's name and Python arguments. Checks come first: times count only if the results are right."""
     bench = ("-c", VGPU, "bench", "--rounds", str(rounds), "--libcuda", libcuda)
     conformance = ("-m", "tests.conformance", "--libcuda", libcuda, "--native", "--remoted")
-    both = (*conformance, "--no-recorded", "--channel", "shm", "unix", "--jobs", "6", "--limit-s", f"{LIMIT}75")
+    jobs = max(6, len(os.sched_getaffinity(0)) // 3)
+    both = (*conformance, "--no-recorded", "--channel", "shm", "unix", "--jobs", str(jobs), "--limit-s", f"{LIMIT}75")
     pytest = ("-m", "pytest", "-p", "no:cacheprovider", "-W", "ignore", "-m", "gpu", "--timeout", "300", "-rfEx")
-    ignored = [f"--ignore={name}" for name in ("tests/gpu/test_several.py", *FILLING)]
+    ignored = [f"--ignore={name}" for name in ("tests/gpu/test_several.py", CLAIM, *FILLING)]
     windows = ("--seconds", "2.5") if renewed else ()
     in_parts = ("--parts", "3", "--limit-s", f"{LIMIT}20") if renewed else ()
     return {
         "tests": (*pytest, "tests/gpu", *ignored),
+        "claim": (*pytest, "-s", CLAIM),
         "memory": (*pytest, *FILLING),
         "several": (*pytest, "-s", "tests/gpu/test_several.py"),
         "conformance": both if renewed else conformance,
@@ -114,6 +127,7 @@ def steps(libcuda: str, out: Path, rounds: int, samples: str, renewed: bool) -> 
         "bench": (*bench, "--out", str(out), "--name", "bench"),
         "weights": ("tests/bench/driver.py", "--rounds", "3", "--weights", "alone", "--libcuda", libcuda),
         "driver": ("tests/bench/driver.py", "--rounds", str(max(3, rounds - 2)), "--libcuda", libcuda),
+        "stages": ("tests/gpu/stages.py", "--rounds", str(min(4, rounds)), "--libcuda", libcuda),
         "profile": ("tests/bench/driver.py", "--profile", "--libcuda", libcuda),
     }
 
@@ -179,11 +193,15 @@ def beside() -> str:
     return f"{busy:.1f} processors busy, {len(programs)} programs on the cards"
 
 
-def run(tree: Path, env: dict[str, str], arguments: Sequence[str], log: Path, limit_s: int) -> bool:
-    """Run Python with `arguments`; returns whether it succeeded. The output goes to `log`, and how it failed."""
+def run(
+    tree: Path, env: dict[str, str], arguments: Sequence[str], log: Path, limit_s: int, processors: Collection[int] = ()
+) -> bool:
+    """Run Python with `arguments`, on some processors or all; returns whether it succeeded. The output goes to `log`,
+    and how it failed."""
+    bound = ["taskset", "-c", ",".join(map(str, processors))] if processors else []
     with log.open("w") as output:
         program = subprocess.Popen(
-            [sys.executable, *arguments],
+            [*bound, sys.executable, *arguments],
             cwd=tree,
             env=env,
             stdout=output,
@@ -255,13 +273,21 @@ def built(folder: Path, wheels: Path | None, out: Path) -> dict[str, str]:
     return env
 
 
-def run_step(folder: Path, env: dict[str, str], step: str, arguments: Sequence[str], out: Path, limit_s: int) -> bool:
+def run_step(
+    folder: Path,
+    env: dict[str, str],
+    step: str,
+    arguments: Sequence[str],
+    out: Path,
+    limit_s: int,
+    processors: Collection[int] = (),
+) -> bool:
     """Run one step, with output to a file and its last line to the screen. Returns whether it succeeded."""
     begin = time.monotonic()
     for old in out.glob(f"{step}.*"):  # of an earlier run into the same folder
         old.unlink()
     arguments = [re.sub(rf"^{LIMIT}(\d+)$", lambda m: str(max(1, limit_s - int(m[1]))), each) for each in arguments]
-    well = run(folder / "tree", env, arguments, out / f"{step}.txt", limit_s)
+    well = run(folder / "tree", env, arguments, out / f"{step}.txt", limit_s, processors)
     lines = [line for line in (out / f"{step}.txt").read_text().splitlines() if line and not line.startswith(STATUS)]
     last = (lines or [""])[-1]
     print(f"{step}: {'well' if well else 'failed'} in {time.monotonic() - begin:.0f} s: {last}", flush=True)
@@ -279,22 +305,42 @@ def device_count() -> int:
     return said("nvidia-smi", "-L").count("GPU ")
 
 
+def groups(part: str, chosen: Collection[str], cards: int, processors: Sequence[int]) -> list[tuple[Placed, int]]:
+    """The chosen steps of a part: which run at once, each with its processors (empty: all), and how many seconds."""
+    placed: list[tuple[Placed, int]] = []
+    for group, share in PARTS[part]:
+        names = [name for name in group if name in chosen]
+        if (group, share) not in MEASUREMENTS or len(names) < 2:
+            of_one = ALONE_S.get(names[0], share) if len(names) == 1 else share
+            placed += [(dict.fromkeys(names, ()), of_one)] if names else []
+        elif cards < 2 or len(processors) < HALVES:
+            placed += [({name: ()}, ALONE_S[name]) for name in names]
+        else:
+            size = len(processors) // len(names)
+            placed.append(({name: processors[i * size : (i + 1) * size] for i, name in enumerate(names)}, share))
+    return placed
+
+
 def renew(
     folder: Path, env: dict[str, str], chosen: dict[str, tuple[str, ...]], out: Path, end: float, part: str
 ) -> bool:
     """Run the steps of a part that are chosen until `end`, a time of the monotonic clock. Returns whether one
     failed."""
-    well = True
-    wanted = [([name for name in group if name in chosen], share) for group, share in PARTS[part]]
-    wanted = [(names, share) for names, share in wanted if names]
-    second = SECOND if device_count() > 1 else set()
+    well, cards = True, device_count()
+    wanted = groups(part, chosen, cards, sorted(os.sched_getaffinity(0)))
+    second = SECOND if cards > 1 else set()
     for i, (names, share) in enumerate(wanted):
         left = end - time.monotonic()
         limit_s = max(1, int(left * share / sum(share for _, share in wanted[i:])))
+        for name, processors in names.items():
+            if processors:
+                others = " and ".join(other for other in names if other != name)
+                with (out / "machine.txt").open("a") as machine:
+                    print(f"{name}: on {len(processors)} processors, beside it {others} on the others", file=machine)
 
-        def one(name: str, limit_s: int = limit_s) -> bool:
+        def one(name: str, limit_s: int = limit_s, names: Placed = names) -> bool:
             of_step = env | {"CUDA_VISIBLE_DEVICES": "1"} if name in second else env
-            return run_step(folder, of_step, name, chosen[name], out, limit_s)
+            return run_step(folder, of_step, name, chosen[name], out, limit_s, names[name])
 
         with ThreadPoolExecutor(len(names)) as pool:
             well = all([well, *pool.map(one, names)])
@@ -320,7 +366,7 @@ def main() -> int:
         "--only",
         nargs="+",
         metavar="STEP",
-        help="some of: tests several conformance socket samples op_db smi network shares profiles bench driver",
+        help="some of those that each write a file",
     )
     begin = time.monotonic()
     options = parser.parse_args()

@@ -79,6 +79,13 @@ def test_nothing_beside_it_is_said_of_an_idle_machine_alone(before: str, after: 
     assert page.beside({"before": before, "after": after}).startswith(label)
 
 
+def test_a_step_that_ran_beside_another_is_said_to_have(results: page.Results) -> None:
+    with (results.folders[0] / "machine.txt").open("a") as machine:
+        machine.write("network: on 16 processors, beside it shares on the others\n")
+    text, _ = page.fill(page.PAGE.read_text(), results)
+    assert "At 5de7c10a (2026-11-30; 22 processors, on 16 processors, beside it shares on the others):" in text
+
+
 def test_facts_name_what_differs(results: page.Results) -> None:
     said = page.facts(results)
     assert "samples: | a | 0 | 1 |" in said

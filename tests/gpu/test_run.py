@@ -22,12 +22,29 @@ def test_nothing_runs_beside_tests_that_fill_a_cards_memory(part: str) -> None:
         assert set(names) <= set(CHOSEN)
         filling = [name for name in names if set(run.FILLING) & set(CHOSEN[name])]
         assert not filling or len(names) == 1
-    assert {f"--ignore={name}" for name in run.FILLING} <= set(CHOSEN["tests"])
-    assert all((run.ROOT / name).exists() for name in run.FILLING)
+    alone = {run.CLAIM, *run.FILLING}
+    assert {f"--ignore={name}" for name in alone} <= set(CHOSEN["tests"])
+    assert all((run.ROOT / name).exists() for name in alone)
 
 
-def test_measurements_run_alone() -> None:
-    assert all(len(names) == 1 for names, _ in run.PARTS["measurements"])
+@pytest.mark.parametrize(("cards", "count", "at_once"), [(1, 32, False), (2, 16, False), (2, 32, True)])
+def test_measurements_run_alone_or_on_processors_and_cards_of_their_own(cards: int, count: int, at_once: bool) -> None:
+    placed = run.groups("measurements", CHOSEN, cards, range(count))
+    assert {name for names, _ in placed for name in names} == {name for group, _ in run.MEASUREMENTS for name in group}
+    for names, _ in placed:
+        if len(names) == 1:
+            assert not any(names.values())
+            continue
+        used = [processor for processors in names.values() for processor in processors]
+        assert len(used) == len(set(used)) == count
+        assert len(set(names) & run.SECOND) == 1
+    assert any(len(names) > 1 for names, _ in placed) == at_once
+    assert run.groups("measurements", ["network"], cards, range(count)) == [({"network": ()}, run.ALONE_S["network"])]
+
+
+@pytest.mark.parametrize("part", ["checks", "measurements"])
+def test_a_part_needs_no_more_time_than_it_has(part: str) -> None:
+    assert sum(share for _, share in run.groups(part, CHOSEN, 2, range(32))) <= 570 - (45 if part == "checks" else 0)
 
 
 def test_a_step_is_told_when_to_begin_nothing_more(tmp_path: Path) -> None:
@@ -48,6 +65,14 @@ def test_how_a_step_failed_is_written_for_the_page(tmp_path: Path, capsys: pytes
 def test_the_page_reads_what_runs_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "said", lambda *_: "4711\n4712")
     assert page.beside(dict.fromkeys(("before", "after"), run.beside())).endswith(" and 2 programs on the cards")
+
+
+def test_a_step_runs_on_its_processors(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    processor = max(os.sched_getaffinity(0))
+    command = ["-c", "import os; print(os.sched_getaffinity(0))"]
+    assert run.run_step(tmp_path, dict(os.environ), "x", command, tmp_path, 60, [processor])
+    assert (tmp_path / "x.txt").read_text() == f"{{{processor}}}\n"
 
 
 def test_a_program_ends_with_all_that_it_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
