@@ -22,6 +22,7 @@ from vgpusim.codegen import (
     emit_pairs,
     emit_tile,
     emit_watch,
+    native,
     spill,
 )
 from vgpusim.codegen.cfg import EXIT, YIELD
@@ -258,7 +259,12 @@ class WarpFunction:
     def _doubled(self, index: int) -> bool:
         block = self.blocks[index]
         small = len(block.instructions) <= _DOUBLED_INSTRUCTIONS and not self.e.is_large
-        return small and self.e.in_loop and not block.is_barrier
+        return small and self._often() and not block.is_barrier
+
+    def _often(self) -> bool:
+        """Whether code at this place is worth making for all lanes, too. Without AVX-512 masks are slow, and a kernel's
+        warps are a loop themselves where one call runs them all."""
+        return self.e.in_loop or (self.e.in_rows and not native.has_masked_gathers())
 
     def _body(self, index: int, mask: str) -> None:
         """A block's instructions and branches; code that does not branch elsewhere goes on at label l<index>."""
@@ -366,7 +372,7 @@ class WarpFunction:
             e.label(f"{name}.f")
             self._jump(other)
             return
-        if e.current == "-1" and e.in_loop and end.guard in e.bounds:
+        if e.current == "-1" and self._often() and end.guard in e.bounds:
             self._together(index, e.bounds[end.guard], taken, other, end.guard_negated)
         bits = e.v(
             f"sext i1 {guard.text} to i32" if guard.uniform else f"bitcast <{abi.WARP} x i1> {guard.text} to i32"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vgpusim.codegen import native
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_segment import is_row, place_of_lane
 from vgpusim.codegen.emitter import Emitter
@@ -11,6 +12,8 @@ from vgpusim.ptx import ir
 
 _LINE_NBYTES = 64  # of the processor's cache
 _ROWS_AHEAD = 16  # of a warp; measured with tests/bench: data fetched fewer rows ahead comes late
+_LOOP_ROWS_AHEAD = 1
+_LOOP_ROWS_AHEAD_AMD = 2  # into the second cache: a loop's rows, pages apart, displace each other in the first
 _TILES_AHEAD = 4
 _RECORDS_AHEAD = 8
 _FARTHEST_NBYTES = 1 << 40  # of an address in the next iteration; a product of constants may be any number
@@ -18,8 +21,10 @@ _FARTHEST_NBYTES = 1 << 40  # of an address in the next iteration; a product of 
 
 def fetch_ahead(e: Emitter, at: Value, nbytes: int, write: bool = False) -> None:
     """Prefetch the rows that later warps probably load: a grid's warps go through memory in steps too wide for the
-    processor's prefetcher, and one warp's work ends before the next one's begins. In a loop these are the next row and
-    the one of the next iteration, else a row of a CTA that this thread runs soon.
+    processor's prefetcher, and one warp's work ends before the next one's begins. In a loop these are a later warp's
+    row and the one of the next iteration, else a row of a CTA that this thread runs soon. On an AMD EPYC, C loops with
+    the same order of accesses took up to 1.3 times longer with the latter, and sums of a loop's rows 1.6 times longer
+    with the row of the next warp in the first cache.
 
     Args:
         at: Addresses of a load of global memory.
@@ -29,11 +34,15 @@ def fetch_ahead(e: Emitter, at: Value, nbytes: int, write: bool = False) -> None
     if e.warp_count == 1:
         return
     if e.block[1] * e.block[2] == 1:
-        if at.pattern.stride == nbytes:
-            row = WARP * nbytes
-            _fetch(e, at.text, row * (1 if e.in_loop else _ROWS_AHEAD), row, write)
-            if e.in_loop:
-                _fetch_next(e, at, row, write)
+        row = WARP * nbytes
+        if at.pattern.stride != nbytes:
+            return
+        if e.in_loop:
+            amd = native.follows_rows()
+            _fetch(e, at.text, row * (_LOOP_ROWS_AHEAD_AMD if amd else _LOOP_ROWS_AHEAD), row, write, near=not amd)
+            _fetch_next(e, at, row, write)
+        elif not native.follows_rows():
+            _fetch(e, at.text, row * _ROWS_AHEAD, row, write)
     elif not e.in_loop and width in (8, 16, 32) and is_row(at.pattern, width.bit_length() - 1, nbytes):
         for lane in range(0, WARP, width):
             _fetch(e, place_of_lane(e, at, lane), width * nbytes * _TILES_AHEAD, width * nbytes, write)
@@ -84,7 +93,9 @@ def fetch_records(e: Emitter, operand: ir.Operand, at: Value, nbytes: int) -> No
         _fetch(e, at.text, WARP * stride * _RECORDS_AHEAD, WARP * stride, False)
 
 
-def _fetch(e: Emitter, base: str, offset: int, nbytes: int, write: bool) -> None:
+def _fetch(e: Emitter, base: str, offset: int, nbytes: int, write: bool, near: bool = True) -> None:
+    """`near`: into the first cache, else into the second."""
     for line in range(offset, offset + nbytes, _LINE_NBYTES):
         place = e.v(f"inttoptr i64 {e.v(f'add i64 {base}, {line}')} to ptr")
-        e.e(e.call("void", "llvm.prefetch.p0", ("ptr", place), ("i32", str(int(write))), ("i32", "3"), ("i32", "1")))
+        how = ("i32", str(int(write))), ("i32", "3" if near else "2"), ("i32", "1")
+        e.e(e.call("void", "llvm.prefetch.p0", ("ptr", place), *how))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from vgpusim.codegen import nan_payload
+from vgpusim.codegen import nan_payload, native
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.induction import Induction
 from vgpusim.codegen.lane_pattern import UNIFORM, VARYING, linear
@@ -385,11 +385,19 @@ class Emitter:
         """Lanes an instruction acts on, guard included, as <32 x i1>; None when that is all of them."""
         mask = None
         if self.current != "-1":
-            mask = self.v(f"bitcast i32 {self.current} to <{WARP} x i1>")
+            mask = self.lanes_of(self.current)
         if self.guard is not None:
             guard = self.vector(self.guard)
             mask = guard if mask is None else self.v(f"and <{WARP} x i1> {mask}, {guard}")
         return mask
+
+    def lanes_of(self, bits: str) -> str:
+        """The lanes whose bits an i32 has, as <32 x i1>. Without AVX-512, LLVM would take each bit apart by itself."""
+        if native.has_masked_gathers():
+            return self.v(f"bitcast i32 {bits} to {LANES.int(1)}")
+        own = self.constants(32, [1 << lane for lane in range(WARP)])
+        chosen = self.v(f"and {LANES.int(32)} {self.splat(bits, 'i32')}, {own}")
+        return self.v(f"icmp eq {LANES.int(32)} {chosen}, {own}")
 
     def all_or_mask(self) -> str:
         return self.mask() or "splat (i1 true)"

@@ -46,6 +46,12 @@ def has_few_registers() -> bool:
 
 
 @functools.cache
+def follows_rows() -> bool:
+    """Whether the processor fetches rows of consecutive warps by itself so well that prefetches only cost time."""
+    return IS_X86 and "znver" in llvm.get_host_cpu_name()
+
+
+@functools.cache
 def has_own_rounding() -> bool:
     """Whether an instruction can have a rounding mode of its own: AVX-512."""
     return IS_X86 and bool(llvm.get_host_cpu_features().get("avx512f"))

@@ -1,10 +1,14 @@
 """Kernels whose function runs several blocks of a row in one call."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
+from vgpusim.codegen import native
 from vgpusim.codegen.compile import PtxModule, lower
 from vgpusim.codegen.emit_code import Turns
 
+from tests.vgpusim.codegen import harness
 from tests.vgpusim.codegen.harness import HEADER, run
 
 # Each thread writes its block's place in the grid plus a parameter, in a branch that not all lanes take.
@@ -19,7 +23,19 @@ add.u32 %r10, %r10, %r9; mad.wide.u32 %x1, %r8, 4, %x0; ld.global.u32 %r11, [%x1
 st.global.u32 [%x1], %r11; $out: ret; }"""
 )
 
+_IN_ROWS = _PLACES.replace("mad.wide.u32", "mad.wide.s32")  # whose addresses are known to be consecutive
 
+
+@pytest.fixture(params=[True, False], ids=["masks", "no masks"])
+def has_masks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+    """Compile as for a processor with AVX-512's masks, and for one without."""
+    monkeypatch.setattr(native, "has_masked_gathers", lambda: request.param)
+    harness._compiled.cache_clear()
+    yield request.param
+    harness._compiled.cache_clear()
+
+
+@pytest.mark.usefixtures("has_masks")
 @pytest.mark.parametrize("chunk", [1, 3, 4, 64])
 @pytest.mark.parametrize("grid", [(1, 1, 1), (7, 1, 1), (5, 3, 2), (1, 4, 3)])
 def test_places(grid: tuple[int, int, int], chunk: int) -> None:
@@ -49,3 +65,21 @@ def test_which_kernels_run_in_rows() -> None:
         whole, _ = lower(PtxModule.parse(text), "k", (70, 1, 1))
         description = next(line for line in whole.splitlines() if line.startswith("@vgx_code = "))
         assert f"i32 3, i32 {turns.value}," in description
+
+
+def test_a_block_is_made_for_all_lanes_where_masks_are_slow(has_masks: bool) -> None:
+    """LLVM takes the bits of a mask apart one by one, and masked stores take tens of cycles on AMD's processors."""
+    whole, _ = lower(PtxModule.parse(_IN_ROWS), "k", (70, 1, 1))
+    stores = [line for line in whole.splitlines() if line.startswith("  store <32 x i32> %") and line.endswith(" 4")]
+    assert bool(stores) != has_masks, "a warp that acts as a whole stores a row"
+    assert (" to <32 x i1>" in whole) == has_masks
+
+
+@pytest.mark.parametrize("text", [_PLACES, _IN_ROWS], ids=["scattered", "in rows"])
+@pytest.mark.usefixtures("has_masks")
+@pytest.mark.parametrize("acting", [0, 1, 31, 32, 33, 64, 69, 70])
+def test_lanes_that_act(text: str, acting: int) -> None:
+    out = np.ones((3, 70), np.uint32)
+    run(text.replace("%r6, 67", f"%r6, {acting}"), "k", 3, 70, [out, np.uint32(7)])
+    expected = np.where(np.arange(70) < acting, np.arange(3)[:, None] + 7, 0) + 1
+    assert np.array_equal(out, expected)
