@@ -144,7 +144,7 @@ def main() -> int:
         workers = [Worker("native", native(options.libcuda).of_program())]
         for rtt_us in RTTS_US:
             delay = stack.enter_context(Delay(host.side.environment["VGPU_ENDPOINT"], rtt_us))
-            env = host.side.of_program() | {"VGPU_ENDPOINT": delay.endpoint}
+            env = host.side.of_program() | {"VGPU_ENDPOINT": delay.endpoint, "VGPU_LOG": "info"}  # of addresses
             workers.append(Worker(f"{rtt_us} us", env, delay))
         for phase in ("start", "build"):
             for worker in workers:

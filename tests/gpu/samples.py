@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,6 +81,73 @@ def run(program: Path, folder: Path, side: Side, limit_s: float) -> tuple[str, s
     return str(done.returncode), last_word(said) if done.returncode else ""
 
 
+@dataclass
+class Comparison:
+    """Samples that run natively and remoted, side by side in threads."""
+
+    nvcc: str
+    checkout: Path
+    found: dict[str, Path]  # folders of the samples
+    out: Path
+    sides: list[Side]
+    limit_s: float
+    end: float  # a time of the monotonic clock, after which no sample begins
+    prints_all: bool = False
+    is_interrupted: bool = False
+    outcomes: dict[str, Outcome | None] = field(default_factory=dict)  # None: does not build
+    late: list[str] = field(default_factory=list)
+
+    def judge(self, sample: str) -> None:
+        program = build(self.nvcc, self.checkout, self.found[sample], self.out) if self.has_time() else None
+        if not self.has_time():
+            self.late.append(sample)
+        elif program:
+            self.compare(sample, program, " ")
+        else:
+            self.outcomes[sample] = None
+            if self.prints_all:
+                print(f"| {sample} | does not build | does not build |", flush=True)
+
+    def has_time(self) -> bool:
+        return not self.is_interrupted and time.monotonic() < self.end
+
+    def compare(self, sample: str, program: Path, when: str) -> None:
+        here, there = (run(program, self.found[sample], side, self.limit_s) for side in self.sides)
+        if self.is_interrupted:  # so were the samples, in the same group of processes
+            self.late.append(sample)
+            return
+        if self.prints_all or here[0] != there[0]:
+            print(f"| {sample}{when}| {' '.join(here).strip()} | {' '.join(there).strip()} |", flush=True)
+        self.outcomes[sample] = here[0], there[0]
+
+    def run(self) -> None:
+        """Judge all samples; those that are interrupted, and the rest, count as not reached."""
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            try:
+                list(pool.map(self.judge, self.found))
+            except KeyboardInterrupt:
+                self.is_interrupted = True
+        # Beside others a sample may find no memory, or not end in its time.
+        for sample in [sample for sample, outcome in self.outcomes.items() if outcome and outcome[0] != outcome[1]]:
+            if self.has_time():
+                self.compare(sample, self.out / self.found[sample].name, " alone ")
+
+    def worse(self) -> int:
+        """How many samples end with 0 natively alone."""
+        return sum(outcome[0] == "0" != outcome[1] for outcome in self.outcomes.values() if outcome)
+
+    def summary(self) -> str:
+        ended = [outcome for outcome in self.outcomes.values() if outcome]
+        natively, remoted = (sum(outcome[side] == "0" for outcome in ended) for side in (0, 1))
+        unbuilt = [sample for sample, outcome in self.outcomes.items() if not outcome]
+        lines = [
+            f"{len(self.found)} samples, {len(ended)} compile; end with 0 natively {natively}, remoted {remoted}; "
+            f"{self.worse()} natively alone" + (f"; {len(self.late)} not reached" if self.late else ""),
+            "do not compile: " + " ".join(unbuilt),
+        ]
+        return "\n".join([*lines, *([f"not reached: {' '.join(self.late)}"] if self.late else [])])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path)
@@ -96,49 +164,13 @@ def main() -> int:
     found = {name: folder for name, folder in samples(checkout).items() if name in (options.names or (name,))}
     with tempfile.TemporaryDirectory(prefix="vgpu-samples-") as name:
         out = Path(name)
-        with (
-            ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
-            Host("shm", out / "host", "cuda", "h100", options.libcuda) as host,
-        ):
+        with Host("shm", out / "host", "cuda", "h100", options.libcuda) as host:
             sides = [native(options.libcuda), host.side]
-            late: list[str] = []
-
-            def judge(sample: str) -> Outcome | None:
-                if time.monotonic() > end:
-                    late.append(sample)
-                    return None
-                program = build(nvcc, checkout, found[sample], out)
-                if program is None:
-                    if options.all:
-                        print(f"| {sample} | does not build | does not build |", flush=True)
-                    return None
-                if time.monotonic() > end:
-                    late.append(sample)
-                    return None
-                return compared(sample, program, " ")
-
-            def compared(sample: str, program: Path, when: str) -> Outcome:
-                here, there = (run(program, found[sample], side, options.limit_s) for side in sides)
-                if options.all or here[0] != there[0]:
-                    print(f"| {sample}{when}| {' '.join(here).strip()} | {' '.join(there).strip()} |", flush=True)
-                return here[0], there[0]
-
-            outcomes = dict(zip(found, pool.map(judge, found), strict=True))
-            # Beside others a sample may find no memory, or not end in its time.
-            for sample in [sample for sample, outcome in outcomes.items() if outcome and outcome[0] != outcome[1]]:
-                if time.monotonic() < end:
-                    outcomes[sample] = compared(sample, out / found[sample].name, " alone ")
-    ended = [outcome for outcome in outcomes.values() if outcome]
-    if options.all:
-        return 0
-    worse = sum(here == "0" != there for here, there in ended)
-    print(f"{len(found)} samples, {len(ended)} compile; end with 0 natively {sum(here == '0' for here, _ in ended)}, "
-          f"remoted {sum(there == '0' for _, there in ended)}; {worse} natively alone"
-          f"{f'; {len(late)} not reached' if late else ''}")  # fmt: skip
-    unbuilt = [sample for sample, outcome in outcomes.items() if not outcome and sample not in late]
-    print("do not compile: " + " ".join(unbuilt))
-    print(*([f"not reached: {' '.join(late)}"] if late else []), end="\n" if late else "")
-    return 1 if worse or late else 0
+            both = Comparison(nvcc, checkout, found, out, sides, options.limit_s, end, options.all)
+            both.run()
+            if not options.all:
+                print(both.summary(), flush=True)
+    return 0 if options.all else int(bool(both.worse() or both.late))
 
 
 if __name__ == "__main__":
