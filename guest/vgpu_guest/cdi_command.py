@@ -47,14 +47,14 @@ def cdi() -> None:
     show_default=True,
     help="LD_LIBRARY_PATH, which replaces the image's; or mounts where the loader looks anyway.",
 )
-@click.option("--library-path", metavar="DIR", multiple=True, help="A folder of the image's to keep behind ours.")
+@click.option("--library-path", metavar="DIR", multiple=True, help="A folder of the image's to keep behind vgpu's.")
 @click.option("--with-cudart", "runtimes", type=click.Choice(list(RUNTIMES)), multiple=True, help="For images without.")
 @click.option(
     "--with-cupti",
     "profilers",
     type=click.Choice(list(PROFILERS)),
     multiple=True,
-    help="Preload our libcupti, for torch.profiler and others that find NVIDIA's by an RPATH.",
+    help="Preload vgpu's libcupti, for torch.profiler and others that find NVIDIA's by an RPATH.",
 )
 @click.option("--count", type=click.IntRange(0, _COUNT_CAP), default=0, help="Also devices 0 to N-1, one GPU each.")
 @click.option("--share-socket-folder", is_flag=True, help="Mount the socket's folder: survives a restart of vgpud.")

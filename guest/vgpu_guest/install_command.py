@@ -103,7 +103,7 @@ def install(
     """Install vgpu's libraries for all programs, for one service, or for one user.
 
     What another package or person has put there is never replaced, moved or followed through a link. `vgpu uninstall`
-    takes everything back.
+    removes everything again.
     """
     if user and (services or root != Path("/")):
         raise click.UsageError("--user goes without --service and --root: a user's units read the same environment")
