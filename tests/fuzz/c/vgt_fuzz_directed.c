@@ -17,14 +17,15 @@
 #include "vgw_records.h"
 #include "vgw_wire.h"
 
-enum { WANT_REPLY = 1, HAS_FD = 2, FIRST_ID = 40000, ALLOCATION_NBYTES = 2 << 20, ANSWER_MAX = 4096, NODE_MAX = 512 };
+enum { FIRST_ID = 40000, ALLOCATION_NBYTES = 2 << 20, ANSWER_MAX = 4096, NODE_MAX = 512 };
 
 bool vgt_ask_with(int fd, uint16_t opcode, const void *request, uint32_t nbytes, int passed, void *answer,
                   size_t room) {
   struct {
     struct vgw_header header;
     uint8_t body[1024];
-  } record = {{.opcode = opcode, .flags = passed < 0 ? WANT_REPLY : WANT_REPLY | HAS_FD, .context = 1}, {0}};
+  } record = {{.opcode = opcode, .flags = passed < 0 ? VGT_WANT_REPLY : VGT_WANT_REPLY | VGT_HAS_FD, .context = 1},
+              {0}};
   struct vgw_header reply;
   uint8_t body[ANSWER_MAX];
   if (nbytes)
