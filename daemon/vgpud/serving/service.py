@@ -17,26 +17,20 @@ from vgpud.admin.api import AdminApi
 from vgpud.admin.server import AdminServer
 from vgpud.audit import Audit
 from vgpud.config import Config, ConfigError, check_gpus, load_config
-from vgpud.devices.mps import PIPE_DIRECTORY
 from vgpud.devices.watch import DeviceWatch
 from vgpud.endpoint import UnixEndpoint, VsockEndpoint
 from vgpud.log import configure_log, get_logger
 from vgpud.metrics import Metrics
 from vgpud.services.image_service import ImageService
 from vgpud.services.ipc_service import IpcService
-from vgpud.supervision.child_environment import child_environment
-from vgpud.supervision.launcher_spawner import LauncherSpawner
 from vgpud.supervision.placement import Placement
-from vgpud.supervision.spawner import CommandSpawner, Spawner
 from vgpud.supervision.supervisor import Supervisor
-from vgpud.supervision.user_namespace import drop_capabilities, make
 from vgpud.tenancy.cache_folder import CacheFolders
 from vgpud.tenancy.state_file import StateError, StateFile
 from vgpud.tls.door import TlsDoor
 from vgpud.vm.region import Region
 from vgpud.vm.supervision import VmDevice
 from vgpud.worker import landlock
-from vgpud.worker.user_ids import format_ids, parse_ids
 
 from .activation import matching, take_sockets
 from .fd_store import FdStore
@@ -45,6 +39,7 @@ from .listener import Listener, adopt_listener, open_listener
 from .notify import Notifier
 from .server import Server
 from .succession import SIGNALS, Outgoing, asking
+from .worker_source import WorkerSource
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -89,8 +84,8 @@ class Service:
             self._store.restore(incoming.document["store"])
         self._log = get_logger()
         self._inventory = inventory
-        self._user_namespace: tuple[int, range] | None = None  # its descriptor, and the workers' ids in it
-        self._spawner = self._make_spawner()
+        self._worker_source = WorkerSource(config, inventory.gpus, self._isolation_is_missing, incoming)
+        self._spawner = self._worker_source.spawner
         self._placement = Placement()
         self._folders = CacheFolders(config.cache_path)
         self.supervisor = Supervisor(
@@ -150,41 +145,6 @@ class Service:
     def save(self) -> None:
         """Keep issued tokens and the quarantine for the next vgpud. Raises OSError."""
         self._state.save({"tokens": self.server.tokens.dump(), "quarantined": sorted(self.server.quarantined)})
-
-    def _make_spawner(self) -> Spawner:
-        config = self.config
-        environment = child_environment()
-        if config.mps is not None:
-            environment[PIPE_DIRECTORY] = config.mps.pipe_directory
-        if config.worker_command:
-            drop_capabilities()
-            return CommandSpawner(config.worker_command, environment)
-        # `-P` keeps the working directory off the module path: a worker runs our code, wherever vgpud was started.
-        loader = [sys.executable, "-P", "-m", "vgpud.worker.loader"]
-        options = ["--backend", config.backend, "--libcuda", config.libcuda, "--gpus", self._inventory.gpus]
-        try:
-            if config.mps is not None:
-                raise OSError("a server of MPS has clients of one user")
-            ids = self._reserve_user_ids()
-            options += ["--user-ids", format_ids(ids)]
-        except OSError as error:
-            ids = None
-            options += ["--no-user-ids", str(error)]
-        drop_capabilities()
-        fd = None if self._user_namespace is None else self._user_namespace[0]
-        return LauncherSpawner([*loader, *options], environment, self._isolation_is_missing, fd, ids)
-
-    def _reserve_user_ids(self) -> range:
-        """The workers' user ids, of the host or of a namespace. Raises OSError: why there are none."""
-        ids = parse_ids(self.config.worker_ids)
-        if os.geteuid() == 0:
-            return ids
-        before = None if self._incoming is None else self._incoming.document.get("user_namespace")
-        if before is not None and self._incoming is not None:
-            self._user_namespace = self._incoming.take(before["fd"]), parse_ids(before["ids"])
-        else:
-            self._user_namespace = make(ids)
-        return self._user_namespace[1]
 
     def _isolation_is_missing(self) -> None:
         missing = list(self._spawner.missing)
@@ -314,9 +274,7 @@ class Service:
             "listeners": {str(each.endpoint): each.dump(outgoing) for each in listeners},
             "regions": {name: {"fd": outgoing.add(each.fd), "cookie": each.cookie.hex()} for name, each in regions},
             "launchers": self._spawner.dump(outgoing),
-            "user_namespace": None
-            if self._user_namespace is None
-            else {"fd": outgoing.add(self._user_namespace[0]), "ids": format_ids(self._user_namespace[1])},
+            "user_namespace": self._worker_source.dump_namespace(outgoing),
             "server": self.server.dump(outgoing),
         }
 
