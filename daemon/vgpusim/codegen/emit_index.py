@@ -6,6 +6,8 @@ else is computed. Addresses of all lanes are made where they are not."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_access import check
 from vgpusim.codegen.emit_gather import gather
@@ -33,23 +35,25 @@ def derive(e: Emitter, ins: ir.Instruction) -> tuple[ir.Reg, Indexed] | None:
 def _made(e: Emitter, ins: ir.Instruction) -> Indexed | None:
     sources = ins.operands[1:]
     match ins.opcode:
-        case "mul" | "mad" if ins.has("wide") and ins.type == "s32":
-            index, factor = _index(e, sources[0]), e.analysis.constant(sources[1])
+        case "mul" | "mad" if ins.has("wide") and ins.type in ("s32", "u32"):
+            signed = ins.type == "s32"
+            index, factor = _index(e, sources[0], signed), e.analysis.constant(sources[1])
             base = "0" if ins.opcode == "mul" else _shared(e, sources[2])
             if index and base and factor is not None and factor > 0:
-                return Indexed(index, factor, base)
-        case "cvt" if ins.modifiers == ("s64", "s32"):
-            index = _index(e, sources[0])
-            return Indexed(index, 1, "0") if index else None
+                return Indexed(index, signed, factor, base)
+        case "cvt" if len(ins.modifiers) == 2 and ins.modifiers[0] in _WIDE and ins.modifiers[1] in ("s32", "u32"):
+            signed = ins.modifiers[1] == "s32"
+            index = _index(e, sources[0], signed)
+            return Indexed(index, signed, 1, "0") if index else None
         case "shl" if ins.type == "b64" and (old := index_of(e, sources[0])):
             amount = e.analysis.constant(sources[1])
             if amount is not None and 0 <= amount < 8:
-                return Indexed(old.index, old.factor << amount, e.v(f"shl i64 {old.base}, {amount}"))
+                return replace(old, factor=old.factor << amount, base=e.v(f"shl i64 {old.base}, {amount}"))
         case "add" if ins.type in _WIDE and not ins.has("cc"):
             for one, other in (sources, sources[::-1]):
                 old, base = index_of(e, one), _shared(e, other)
                 if old and base:
-                    return Indexed(old.index, old.factor, e.v(f"add i64 {old.base}, {base}"))
+                    return replace(old, base=e.v(f"add i64 {old.base}, {base}"))
         case "cvta" if ins.has("to") and ins.has("global"):
             return index_of(e, sources[0])
     return None
@@ -59,9 +63,11 @@ def index_of(e: Emitter, operand: ir.Operand) -> Indexed | None:
     return e.indices.get(operand) if isinstance(operand, ir.Reg) else None
 
 
-def _index(e: Emitter, operand: ir.Operand) -> str | None:
-    if isinstance(operand, ir.Reg) and operand.nbits == 32 and not e.shape(operand).pattern.known:
-        return e.read(operand, 32).text
+def _index(e: Emitter, operand: ir.Operand, signed: bool) -> str | None:
+    """An unsigned index may have a pattern that its product lacks, where the sum of a thread's number and a register
+    may wrap."""
+    if isinstance(operand, ir.Reg) and operand.nbits == 32 and not (signed and e.shape(operand).pattern.known):
+        return e.vector(e.read(operand, 32))
     return None
 
 
@@ -82,12 +88,13 @@ def load_indexed(e: Emitter, ins: ir.Instruction, source: Indexed, offset: int, 
     differs = e.v(f"icmp ne <{WARP} x i32> {e.v(f'sub <{WARP} x i32> {index}, {start}')}, {steps}")
     wrong = e.v(f"icmp ne i32 {e.v(f'bitcast <{WARP} x i1> {differs} to i32')}, 0")
     wide, flags = f"<{WARP} x i64>", wrong
-    places = f"{wide} poison"
+    places, widened = f"{wide} poison", "sext" if source.signed else "zext"
     for lane in range(0, WARP, lanes):
         first = e.v(f"extractelement <{WARP} x i32> {index}, i32 {lane}")
-        wraps = e.v(f"icmp sgt i32 {first}, {(1 << 31) - 1 - WARP}")  # consecutive modulo 2**32 alone
+        last = f"sgt i32 {first}, {(1 << 31) - 1 - WARP}" if source.signed else f"ugt i32 {first}, {-1 - WARP}"
+        wraps = e.v(f"icmp {last}")  # consecutive modulo 2**32 alone
         flags = e.v(f"or i1 {flags}, {wraps}")
-        at = e.v(f"mul i64 {e.v(f'sext i32 {first} to i64')}, {source.factor}")
+        at = e.v(f"mul i64 {e.v(f'{widened} i32 {first} to i64')}, {source.factor}")
         at = e.v(f"add i64 {e.v(f'add i64 {at}, {source.base}')}, {offset}")
         places = f"{wide} {e.v(f'insertelement {places}, i64 {at}, i32 {lane}')}"
     name = e.unique("index")
@@ -103,7 +110,7 @@ def load_indexed(e: Emitter, ins: ir.Instruction, source: Indexed, offset: int, 
     e.label(f"{name}.row.end")
     e.e(f"br label %{name}.end")
     e.label(f"{name}.each")
-    scaled = e.v(f"mul {wide} {e.v(f'sext <{WARP} x i32> {index} to {wide}')}, {LANES.const(source.factor, 64)}")
+    scaled = e.v(f"mul {wide} {e.v(f'{widened} <{WARP} x i32> {index} to {wide}')}, {LANES.const(source.factor, 64)}")
     near = e.v(f"add i64 {source.base}, {offset}")
     where = e.v(f"add {wide} {scaled}, {e.splat(near, 'i64')}")
     check(e, ins, Value(where, 64, VARYING), nbytes, nbytes)

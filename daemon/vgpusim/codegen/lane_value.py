@@ -43,9 +43,10 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """A 64-bit register that holds index * factor + base, of a signed index of 32 bits in each lane."""
+    """A 64-bit register that holds index * factor + base, of an index of 32 bits in each lane."""
 
     index: str  # <32 x i32>
+    signed: bool
     factor: int
     base: str  # i64, the same in every lane
 

@@ -25,6 +25,9 @@ FORMS = {
     "mad.wide": f"{_INDEX} mad.wide.s32 %x7, %r5, 4, %x1;",
     "cvt, shl": f"{_INDEX} cvt.s64.s32 %x6, %r5; add.s64 %x6, %x6, 3; shl.b64 %x6, %x6, 2; add.s64 %x7, %x6, %x1; "
     "add.s64 %x7, %x7, -12;",
+    "unsigned mul.wide": f"{_INDEX} mul.wide.u32 %x6, %r5, 4; add.s64 %x7, %x1, %x6;",
+    "unsigned mad.wide": f"{_INDEX} mad.wide.u32 %x7, %r5, 4, %x1;",
+    "unsigned cvt, shl": f"{_INDEX} cvt.u64.u32 %x6, %r5; shl.b64 %x6, %x6, 2; add.s64 %x7, %x6, %x1;",
     "overwritten": f"{_INDEX} mul.wide.s32 %x7, %r5, 4; add.s64 %x7, %x7, %x1;",
 }
 
@@ -65,19 +68,22 @@ ld.global.u32 %r6, [%x7]; $on: st.global.u32 [%x5], %r6; ret; }}"""
 
 
 @pytest.mark.parametrize("block", [(32, 1, 1), (16, 2, 1)])
-@pytest.mark.parametrize("start", [0, (1 << 31) - 5, (1 << 31) - 32, -(1 << 31)])
-def test_indices_that_wrap(block: tuple[int, int, int], start: int) -> None:
+@pytest.mark.parametrize("start", [0, (1 << 31) - 5, (1 << 31) - 32, -(1 << 31), -5, -32, -40])
+@pytest.mark.parametrize("signed", [True, False])
+def test_indices_that_wrap(block: tuple[int, int, int], start: int, signed: bool) -> None:
     """Consecutive modulo 2**32 alone: such indices are 16 GiB apart."""
-    half = 1 << 33
-    with mmap.mmap(-1, 2 * half, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE) as memory:
-        places = (start + np.arange(32) + (1 << 31)) % (1 << 32) - (1 << 31)
+    size = 1 << 34
+    low = -(1 << 31) if signed else 0
+    with mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE) as memory:
+        places = (start + np.arange(32) - low) % (1 << 32) + low
         for lane, place in enumerate(places.tolist()):
-            memory[half + 4 * place : half + 4 * place + 4] = (lane + 1).to_bytes(4, "little")
+            memory[4 * (place - low) : 4 * (place - low) + 4] = (lane + 1).to_bytes(4, "little")
         base = ctypes.c_char.from_buffer(memory)
-        table, out = np.uint64(ctypes.addressof(base) + half), np.zeros(32, np.uint32)
+        table, out = np.uint64(ctypes.addressof(base) - 4 * low), np.zeros(32, np.uint32)
         del base
-        body = f"{_HEAD}{FORMS['mul.wide']} ld.global.u32 %r6, [%x7]; st.global.u32 [%x5], %r6; ret; }}"
-        run(HEADER + body, "k", 1, block, [out, table, places.astype(np.int32), 0])
+        form = FORMS["mul.wide" if signed else "unsigned mul.wide"]
+        body = f"{_HEAD}{form} ld.global.u32 %r6, [%x7]; st.global.u32 [%x5], %r6; ret; }}"
+        run(HEADER + body, "k", 1, block, [out, table, places.astype(np.uint32).astype(np.int32), 0])
     assert np.array_equal(out, np.arange(1, 33))
 
 
