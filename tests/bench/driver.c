@@ -243,6 +243,11 @@ static void *measure(void *unused) {
   MEASURE("call_memory_info", WINDOWS, 50, 0, check(memory_info(&free_nbytes, &total_nbytes), "cuMemGetInfo"));
   uint64_t block;
   MEASURE("alloc_free_1m", WINDOWS, 50, 0, (check(allocate(&block, 1 << 20), "alloc"), check(release(block), "free")));
+  uint64_t kept; /* the driver then need not map and unmap what the next ones are part of */
+  CALL(cuMemAlloc_v2, (uint64_t *, size_t), &kept, 1 << 19);
+  MEASURE("alloc_free_beside", WINDOWS, 50, 0,
+          (check(allocate(&block, 1 << 20), "alloc"), check(release(block), "free")));
+  CALL(cuMemFree_v2, (uint64_t), kept);
   MEASURE("event_record_sync", WINDOWS, 50, 0, (record(event, s), check(event_wait(event), "sync")));
   launch_from(1);
   launch_from(2);

@@ -88,7 +88,8 @@ def prepare(directory: Path, options: argparse.Namespace) -> tuple[Path, dict[st
     source = Path(__file__).with_name("driver.c")
     subprocess.run(["cc", "-O2", "-pthread", source, "-ldl", "-o", program], check=True)
     if not options.card:
-        return program, {}
+        folder = os.path.dirname(options.libcuda)
+        return program, {"LD_LIBRARY_PATH": folder} if folder else {}
     options.libcuda = str(directory / "libcuda.so.1")
     directory.chmod(0o755)  # workers have users of their own
     card = Path(__file__).with_name("card.c")

@@ -38,6 +38,7 @@ ROWS = {
     TRIP: 1,
     "call_memory_info": 1,
     "alloc_free_1m": 2,
+    "alloc_free_beside": 2,
     "record_and_wait_event": 0,
     "launch_and_wait_event": 0,
     "launch_stream_sync": 0,
@@ -46,7 +47,7 @@ ROWS = {
     "htod_4": 0,
     "htod_4k": 0,
 }
-IN_CIRCUMSTANCES = ("call_memory_info", "alloc_free_1m", "launch_stream_sync", "htod_4")
+IN_CIRCUMSTANCES = ("call_memory_info", "alloc_free_1m", "alloc_free_beside", "launch_stream_sync", "htod_4")
 FILTER = "filter"
 CIRCUMSTANCES = ("", "thread", "arena", "sleepers", "spinner", FILTER, f"thread arena sleepers spinner {FILTER}")
 
