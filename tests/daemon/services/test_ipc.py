@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from tests.daemon.hostile_session import STREAM, HostileSession
 from tests.daemon.ipc_client import IpcClient
-from tests.daemon.running import Running, vgpud_with_real_workers, wait_until
+from tests.daemon.running import Running, wait_until
 
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT, INVALID_HANDLE, NOT_READY = 1, 2, 201, 400, 600
 NOT_SUPPORTED, CAPTURE_UNSUPPORTED = 801, 900
@@ -17,23 +17,6 @@ INTERPROCESS, NO_TIMING = 4, 2
 LONG = 20_000_000  # iterations of a kernel: some seconds
 
 Start = Callable[..., Running]
-
-
-@pytest.fixture(scope="module", params=["shared memory", "socket"])
-def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    yield from vgpud_with_real_workers(
-        tmp_path_factory.mktemp("ipc"),
-        f"shared_memory = {'true' if request.param == 'shared memory' else 'false'}\nlimits.spare_workers = 2\n",
-    )
-
-
-@pytest.fixture(scope="module")
-def pair(host: Running) -> Iterator[tuple[IpcClient, IpcClient]]:
-    """Two clients; each test leaves them usable."""
-    clients = IpcClient(str(host.endpoint)), IpcClient(str(host.endpoint))
-    yield clients
-    for client in clients:
-        client.end()
 
 
 def share(maker: IpcClient, opener: IpcClient, nbytes: int) -> tuple[int, int, bytes]:

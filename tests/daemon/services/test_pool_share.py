@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.daemon.hostile_session import HostileSession
 from tests.daemon.ipc_client import IpcClient
-from tests.daemon.running import Running, vgpud_with_real_workers
+from tests.daemon.running import Running
 
 INVALID_VALUE, INVALID_HANDLE, NOT_SUPPORTED = 1, 400, 801
 FABRIC, WINDOWS = 8, 2
 UNTOUCHED = 7  # the client's result variable before the call
-
-
-@pytest.fixture(scope="module", params=["shared memory", "socket"])
-def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    yield from vgpud_with_real_workers(
-        tmp_path_factory.mktemp("pools"),
-        f"shared_memory = {'true' if request.param == 'shared memory' else 'false'}\nlimits.spare_workers = 2\n",
-    )
-
-
-@pytest.fixture(scope="module")
-def pair(host: Running) -> Iterator[tuple[IpcClient, IpcClient]]:
-    """Two clients; each test leaves them usable."""
-    clients = IpcClient(str(host.endpoint)), IpcClient(str(host.endpoint))
-    yield clients
-    for client in clients:
-        client.end()
 
 
 def shared_pool(maker: IpcClient, importer: IpcClient) -> tuple[int, int]:
