@@ -49,11 +49,12 @@ def fetch_ahead(e: Emitter, at: Value, nbytes: int, write: bool = False) -> None
 
 
 def fetch_rows_of_next(e: Emitter, at: Value, nbytes: int) -> None:
-    """Prefetch what the next iteration of a loop loads, of lanes whose elements are rows of 8, 16 or 32."""
+    """Prefetch what the next iteration of a loop loads, of lanes whose elements are rows of 8, 16 or 32. Not into the
+    first cache: rows of a matrix are often a multiple of a page apart, and it has few places for such lines."""
     if e.in_loop and (distance := _next(e, constant=True)):
         lanes = next((n for n in (WARP, 16, 8) if is_row(at.pattern, n.bit_length() - 1, nbytes)), 0)
         for lane in range(0, WARP, lanes) if lanes else ():
-            _fetch(e, e.v(f"add i64 {place_of_lane(e, at, lane)}, {distance}"), 0, lanes * nbytes, False)
+            _fetch(e, e.v(f"add i64 {place_of_lane(e, at, lane)}, {distance}"), 0, lanes * nbytes, False, near=False)
 
 
 def _fetch_next(e: Emitter, at: Value, row: int, write: bool) -> None:

@@ -76,6 +76,7 @@ def rows(by: str, address: str) -> str:
 def test_rows_of_the_next_iteration_are_fetched_if_they_are_other_lines(by: str, fetched: bool) -> None:
     made = lower(PtxModule.parse(rows(by, "mul.wide.s32 %x1, %r4, 4;")), "k", (16, 16, 1))[0]
     assert ("call void @llvm.prefetch" in made) is fetched
+    assert ("i32 0, i32 2, i32 1)" in made) is fetched  # into the second cache
 
 
 @pytest.mark.parametrize("by", ["16", "%r0"])
