@@ -51,6 +51,7 @@ PROFILED = {
     "alloc_free_1m": 2,
     "event_record_sync": 0,
     "record_and_wait_event": 0,
+    "launch_and_wait_event": 0,
     "launch_threads_8": 0,
     "launch_stream_sync": 0,
     "htod_4": 0,

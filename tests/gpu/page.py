@@ -20,6 +20,7 @@ OUT_OF_TIME = r"^ended after \d+ s$"  # as run.py writes it
 FAILED = r"^ended with status (-?\d+)$"  # so, too
 STEPS = {
     "tests": "`pytest -m gpu tests/gpu`",
+    "claim": "the same, addresses that the program uses itself",
     "memory": "the same, tests that fill the card's memory",
     "conformance": "conformance, natively, over shared memory and over a unix socket",
     "samples": "NVIDIA's samples",
@@ -47,7 +48,8 @@ PROFILED = {
     "call_memory_info": "a call with an answer (`cuMemGetInfo`): the rest is the round trip",
     "alloc_free_1m": "1 MB allocated and freed: two round trips",
     "event_record_sync": "event record and its wait, the stream idle",
-    "record_and_wait_event": "event record and a stream's wait",
+    "record_and_wait_event": "event record and a stream's wait, both streams idle",
+    "launch_and_wait_event": "the same behind a launch",
     "launch_threads_8": "launch from 8 threads",
     "launch_stream_sync": "launch and wait",
     "htod_4": "4 bytes to the device and a wait",
@@ -311,10 +313,13 @@ def fill(page: str, results: Results) -> tuple[str, list[str]]:
 
 
 def facts(results: Results) -> list[str]:
-    """What the page's text speaks of: rows that differ, sentences of tables, the shares."""
-    said = [f"{step}: {line}" for step in ("conformance", "samples") for line in rows(results[f"{step}.txt"], "|")]
+    """What the page's text speaks of: rows that differ, stages of calls, sentences of tables, the shares."""
+    of_rows = ("conformance", "samples", "stages")
+    said = [f"{step}: {line}" for step in of_rows for line in rows(results[f"{step}.txt"], "|")]
+    placed = r"^(?:reservation|mapped:|\d+ MiB:|vgpu\[\d+\]: device memory at) .*$"
+    said += [f"claim: {line}" for line in re.findall(placed, results["claim.txt"], re.MULTILINE)]
     said += re.findall(r"^(?:different|not reached remoted|unstable natively): .*$", results["op_db.txt"], re.MULTILINE)
-    for step in ("tests", "memory", "several"):
+    for step in ("tests", "claim", "memory", "several"):
         said += [
             f"{step}: {line}"
             for line in re.findall(r"^(?:FAILED|ERROR|XFAIL) .*$", results[f"{step}.txt"], re.MULTILINE)

@@ -19,6 +19,8 @@ RESULTS = {
     "tests.txt": "collected 3 items\n==== 2 passed, 1 xfailed in 5.00s ====\n",
     "samples.txt": "| a | 0 | 1 |\n143 samples, 133 compile; end with 0 natively 130, remoted 129; 1 natively alone\n",
     "op_db.txt": "\nended after 231 s\n",
+    "claim.txt": "shared memory:\n2 MiB: result 0, 1.61 ms, 2 MiB less free, 0x7f00\n.",
+    "stages.txt": f"{LOG}| call | native us |\n|---|---|\n| x | 1 |\n",
     "driver.txt": f"{LOG}{HEAD}{LOG}| x | 1 | 2 | 2 | 2-2 |\n",
     "network.md": "| | native | RTT 0 us |\n|---|---|---|\n| steps | 13.754 ms | 13.021 ms (0.97), turns 1 |\n\n"
     "A step sends 276000 bytes; 20 steps and their synchronisation are 1 turns;\n50 item() are 50 turns.\n",
@@ -90,6 +92,8 @@ def test_facts_name_what_differs(results: page.Results) -> None:
     said = page.facts(results)
     assert "samples: | a | 0 | 1 |" in said
     assert "network: 50 item() are 50 turns." in said
+    assert "claim: 2 MiB: result 0, 1.61 ms, 2 MiB less free, 0x7f00" in said
+    assert "stages: | x | 1 |" in said
 
 
 def test_every_task_of_two_devices_has_a_row() -> None:
