@@ -34,4 +34,4 @@ def test_reports_have_the_stacks_that_they_name(tmp_path: Path) -> None:
         "        Python Frame: <module> in /a b/train.py:12",
     ]
     unknown = leak | {"allocated_by": NUMBER | 3}
-    assert len(list(Report("memcheck", [unknown], 9, stacks=stacks).lines())) == 5
+    assert list(Report("memcheck", [unknown], 9, stacks=stacks).lines())[1:3] == ["Leaked 8 bytes at 0x1000", ""]
