@@ -19,6 +19,7 @@
 
 #include "vgw_cuda.h"
 #include "vgx_sim_control_word.h"
+#include "vgx_sim_fault.h"
 
 #define WARP 32u
 #define IDLE_ROUNDS 4u     /* rounds without progress before a thread starts another CTA */
@@ -87,17 +88,20 @@ static uint64_t now_ns(void) {
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* A kick that left this half done would lose the one post for the kernel, or leave due_once begun for ever. */
 static void count_time(const struct vgx_sim_code *code) {
   struct vgx_sim_quick *quick = code->quick;
   if (!quick)
     return;
   uint64_t now = now_ns(), spent = now - counted_ns;
   counted_ns = now;
+  vgx_sim_service_begin();
   uint64_t before = __atomic_fetch_add(&quick->spent_ns, spent, __ATOMIC_RELAXED);
   if (before < quick->budget_ns && before + spent >= quick->budget_ns) {
     pthread_once(&due_once, make_due);
     sem_post(&due);
   }
+  vgx_sim_service_end();
 }
 
 static vgx_sim_warp_fn *warp_of(const struct vgx_sim_code *code) {

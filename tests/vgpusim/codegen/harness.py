@@ -107,12 +107,12 @@ def _aligned(nbytes: int, align: int) -> tuple[ctypes.Array[ctypes.c_char], int]
 
 @functools.cache
 def _schedule_library() -> Any:
-    """vgx_sim_schedule.c, compiled without the rest of the simulator."""
+    """vgx_sim_schedule.c and what it calls, compiled without the rest of the simulator."""
     with tempfile.TemporaryDirectory() as folder:
         library = f"{folder}/schedule.so"
         folders = (f"-I{ROOT / name}" for name in ("daemon/vgpusim/device", "protocol/c", "build/gen"))
-        source = ROOT / "daemon/vgpusim/device/vgx_sim_schedule.c"
-        subprocess.run(["cc", "-O2", "-shared", "-fPIC", *folders, source, "-o", library], check=True)
+        sources = (ROOT / f"daemon/vgpusim/device/vgx_sim_{name}.c" for name in ("schedule", "fault"))
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", *folders, *sources, "-o", library], check=True)
         return ctypes.CDLL(library)
 
 

@@ -143,7 +143,7 @@ def compile_simulator(target: Path) -> Path:
         "-shared",
         "-pthread",
         "-Wl,--wrap=calloc",  # vgt_calloc.c
-        "-Wl,--wrap=vgx_sim_schedule",  # vgt_schedule.c
+        "-Wl,--wrap=vgx_sim_schedule,--wrap=sem_post",  # vgt_schedule.c
         *flags,
         *includes,
         *sources,

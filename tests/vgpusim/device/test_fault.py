@@ -125,6 +125,11 @@ print(sim.cuCtxSynchronize())
     assert out == "702\n"
 
 
+def test_a_kick_waits_until_a_kernels_time_is_counted(library_path: Path) -> None:
+    """Python waits for one post for each kernel that has used up its time (vgx_sim_schedule_wait)."""
+    run(library_path, "assert lib.vgt_kick_while_counting() == 1\nlib.vgx_sim_schedule_wait()")
+
+
 def test_fault_names_the_kernel_and_the_allocation(library_path: Path) -> None:
     out = run(
         library_path,
