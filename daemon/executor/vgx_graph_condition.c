@@ -73,18 +73,19 @@ CUresult vgx_vgpuGraphAddConditional(struct vgx_session *s, const struct vgw_req
     return vgx_violation(s, "ids of a conditional node's graphs");
   if (!s->backend->cuGraphAddNode_v2)
     return vgx_not_offered(s, "cuGraphAddNode");
-  if (vgx_handle_reserve(s, VGW_KIND_GRAPH_NODE, req->node) != VGX_RESERVED)
+  enum vgx_reserved node = vgx_handle_reserve(s, VGW_KIND_GRAPH_NODE, req->node);
+  if (node == VGX_TAKEN)
     return vgx_violation(s, "node of a conditional node taken");
-  CUresult result = CUDA_SUCCESS;
+  CUresult result = node == VGX_RESERVED ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
   uint32_t reserved = 0;
   while (reserved < count && result == CUDA_SUCCESS) {
     enum vgx_reserved how = vgx_handle_reserve(s, VGW_KIND_GRAPH, id_at(bodies, reserved));
     if (how == VGX_TAKEN)
       return vgx_violation(s, "graph of a conditional node taken");
-    if (how == VGX_OVER_QUOTA)
-      result = CUDA_ERROR_OUT_OF_MEMORY;
-    else
+    if (how == VGX_RESERVED)
       reserved++;
+    else
+      result = CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (result == CUDA_SUCCESS)
     result = s->backend->cuGraphAddNode_v2(&made, graph, dependencies, NULL, req->numDependencies, &params);

@@ -76,8 +76,9 @@ static CUresult name_node(struct vgx_session *s, uint32_t graph, uint32_t id, CU
   if (known)
     return CUDA_SUCCESS;
   split = split && (s->backend->cuGraphNodeGetType(node, &type) != CUDA_SUCCESS || type == NODE_MEMCPY);
-  if (vgx_handle_reserve(s, VGW_KIND_GRAPH_NODE, id) != VGX_RESERVED)
-    return vgx_violation(s, "node taken");
+  enum vgx_reserved reserved = vgx_handle_reserve(s, VGW_KIND_GRAPH_NODE, id);
+  if (reserved != VGX_RESERVED)
+    return reserved == VGX_TAKEN ? vgx_violation(s, "node taken") : CUDA_ERROR_OUT_OF_MEMORY;
   if (split)
     vgx_handle_set_split(s, VGW_KIND_GRAPH_NODE, id);
   vgx_handle_set(s, VGW_KIND_GRAPH_NODE, id, node, VGW_KIND_GRAPH, graph);

@@ -38,7 +38,7 @@ static CUresult load(struct vgx_session *s, uint32_t kind, vgx_name name, void *
   _Atomic(void *) *place = vgx_place(s, name);
   /* Stored (release) by the thread that created the object, perhaps another ring's. */
   void *found = place ? atomic_load_explicit(place, memory_order_acquire) : NULL;
-  if (!found)
+  if (!found && !atomic_load(&s->tables[kind].lacks_ids))
     return vgx_violation(s, "a handle that was never made");
   if (!is_object(found))
     return kind == VGW_KIND_CONTEXT ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;
@@ -146,7 +146,10 @@ enum vgx_reserved vgx_handle_reserve(struct vgx_session *s, enum vgw_kind kind, 
     if (!vgx_place(s, name))
       atomic_store_explicit(&t->leaves[id / VGX_LEAF_SIZE], calloc(1, sizeof(struct vgx_leaf)), memory_order_release);
     _Atomic(void *) *place = vgx_place(s, name);
-    if (place && !atomic_load_explicit(place, memory_order_relaxed)) {
+    if (!place) {
+      atomic_store(&t->lacks_ids, true);
+      reserved = VGX_NO_MEMORY;
+    } else if (!atomic_load_explicit(place, memory_order_relaxed)) {
       bool fits = vgx_quota_reserve_locked(s, quota, 1);
       atomic_store_explicit(place, fits ? &vgx_place_reserved : &vgx_place_destroyed, memory_order_relaxed);
       t->used++;

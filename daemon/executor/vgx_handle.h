@@ -49,6 +49,7 @@ struct vgx_leaf {
 struct vgx_table {
   _Atomic(struct vgx_leaf *) leaves[VGX_LEAVES]; /* made under table_lock */
   uint32_t used, greatest;                       /* ids; under table_lock */
+  atomic_bool lacks_ids;                         /* there was no memory for an id that the client counts as used */
 };
 
 /* The objects that a thread holds. Slot 0 is the record's context. Other threads read it. */
@@ -95,6 +96,7 @@ enum vgx_reserved {
   VGX_RESERVED,
   VGX_TAKEN,      /* no id for a new object */
   VGX_OVER_QUOTA, /* the tenant may have no more of its kind; the id is used up, and the client gets the reason */
+  VGX_NO_MEMORY,  /* for the id, which is an invalid handle then */
 };
 enum vgx_reserved vgx_handle_reserve(struct vgx_session *s, enum vgw_kind kind, uint32_t id);
 void vgx_handle_set(struct vgx_session *s, enum vgw_kind kind, uint32_t id, void *object, enum vgw_kind owner_kind,

@@ -92,9 +92,9 @@ static CUresult begin_locked(struct vgx_session *s, vgx_name root) {
   enum vgw_kind kind = vgx_name_kind(root);
   _Atomic(void *) *place = vgx_place(s, root);
   void *object = place ? atomic_load_explicit(place, memory_order_relaxed) : NULL;
-  if (!object)
+  if (!object && !atomic_load(&s->tables[kind].lacks_ids))
     return vgx_violation(s, "a handle that was never made");
-  if (object == &vgx_place_destroyed || object == &vgx_place_reserved || object == &vgx_place_ending)
+  if (!object || object == &vgx_place_destroyed || object == &vgx_place_reserved || object == &vgx_place_ending)
     return kind == VGW_KIND_CONTEXT ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;
   vgx_name owner = vgx_link_locked(s, root)->owner;
   if (owner && vgx_name_kind(owner) != VGW_KIND_CONTEXT && kind != VGW_KIND_GRAPH_NODE)

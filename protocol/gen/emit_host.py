@@ -234,11 +234,10 @@ def _begin_objects(f: Function) -> list[str]:
             f"  enum vgx_reserved reserved_{p.name} = vgx_handle_reserve(s, VGW_KIND_{p.kind.name}, req->{p.name});"
         )
         lines.append(_guard(f"reserved_{p.name} == VGX_TAKEN", f"{p.name} taken"))
-        if p.kind.quota:
-            undo = [f"{f.worker_done};"] if f.worker_done else []
-            undo += ["close(fd);"] if f.descriptor else []
-            over = " ".join([*undo, "return CUDA_ERROR_OUT_OF_MEMORY;"])
-            lines.append(f"  if (reserved_{p.name} == VGX_OVER_QUOTA) {{ {over} }}")
+        undo = [f"{f.worker_done};"] if f.worker_done else []
+        undo += ["close(fd);"] if f.descriptor else []
+        short = " ".join([*undo, "return CUDA_ERROR_OUT_OF_MEMORY;"])
+        lines.append(f"  if (reserved_{p.name} != VGX_RESERVED) {{ {short} }}")
     ended = _ended(f)
     if ended and ended.kind:
         lines.append("  void *ended;")

@@ -53,7 +53,7 @@ HANDLES = {
     "vgx_handle.c": [
         ("if (!is_object(found))", "if (false)"),
         ("names[i] = id ? vgx_name_of(kinds[i], id) : 0;", "names[i] = id ? vgx_name_make(kinds[i], id) : 0;"),
-        ('if (!found)\n    return vgx_violation(s, "a handle that was never made");', ""),
+        ("if (!found && ", "if (false && "),
         ("kinds[i] != VGW_KIND_FUNCTION && kinds[i] != VGW_KIND_KERNEL", "false"),
         ("entered != CUDA_SUCCESS && op->flags & VGX_NEEDS_CONTEXT", "false"),
         (
@@ -62,7 +62,7 @@ HANDLES = {
         ),
         ("id != 0 && id < VGX_LEAVES", "id < VGX_LEAVES"),
         (" && id <= 2 * t->used + SLACK", ""),
-        ("place && !atomic_load_explicit(place, memory_order_relaxed)", "place"),
+        ("} else if (!atomic_load_explicit(place, memory_order_relaxed)) {", "} else {"),
         ("    put(&t->held, names[i]);\n", ""),
         ("put(&t->held, context_id ? context_name : 0);", "put(&t->held, 0);"),
     ],

@@ -62,7 +62,7 @@ def compile_part(source: Path, folder: Path) -> Path:
 
 
 def link(parts: dict[str, Path], library: Path) -> Path:
-    flags = ["-shared", "-o", str(library), *map(str, parts.values()), "-lpthread"]
+    flags = ["-shared", "-Wl,--wrap=calloc", "-o", str(library), *map(str, parts.values()), "-lpthread"]
     subprocess.run([os.environ.get("CC", "gcc"), *flags], check=True)
     return library
 

@@ -223,6 +223,12 @@ void vgx_ipc_freed(struct vgx_session *s, uint64_t address) { (void)s, (void)add
 void vgx_ipc_context_destroyed(struct vgx_session *s) { (void)s; }
 void vgx_share_released(struct vgx_session *s, enum vgx_ipc_what what, uint32_t id) { (void)s, (void)what, (void)id; }
 
+int vgt_no_memory; /* for tables: calloc fails (linked in by -Wl,--wrap) */
+
+void *__real_calloc(size_t count, size_t nbytes);
+void *__wrap_calloc(size_t count, size_t nbytes);
+void *__wrap_calloc(size_t count, size_t nbytes) { return vgt_no_memory ? NULL : __real_calloc(count, nbytes); }
+
 /* --- what the test calls --- */
 
 /* Map `nbytes` bytes, then an inaccessible page; return the end of the bytes. */
