@@ -102,7 +102,7 @@ def test_one_memory_at_two_addresses(endpoint: str) -> None:
         endpoint,
         TOOLS
         + """
-before = free_nbytes()
+before = free_nbytes()  # of a device whose memory no other test uses: an earlier one's session may end at any time
 range, handle = reserve(4), create(2)
 assert free_nbytes() == before - 2 * GRANULE
 ok(map(range, handle, 2))
@@ -124,6 +124,7 @@ ok(unmap(range + 2 * GRANULE, 2))
 assert free_nbytes() == before
 ok(free(range, 4))
 """,
+        CUDA_VISIBLE_DEVICES="1",
     )
 
 
