@@ -32,6 +32,8 @@ _ASKED = "VGPUD_SUCCESSION_FORM"
 class Outgoing:
     """Collects descriptors; their owners keep them until execute()."""
 
+    is_kept = False  # by the manager of services, for a vgpud after a crash; else for a program that follows at once
+
     def __init__(self) -> None:
         self._fds: list[int] = []
 
