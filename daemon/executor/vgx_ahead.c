@@ -1,5 +1,4 @@
 #include "vgx_ahead.h"
-#include "vgw_records.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,13 +23,6 @@ void vgx_ahead_init(struct vgx_session *s) {
 bool vgx_ahead_is_due(const struct vgx_session *s) {
   return atomic_load(&s->has_callbacks) && !atomic_load(&s->ring_memory[0]);
 }
-
-bool vgx_ahead_overtakes(const struct vgw_header *h) {
-  return h->opcode == VGW_OP_vgpuCallbackDone || h->opcode == VGW_OP_vgpuHostRead ||
-         h->opcode == VGW_OP_vgpuHostChanges || h->opcode == VGW_OP_vgpuHostWrite;
-}
-
-bool vgx_ahead_asks(const struct vgw_header *h) { return h->opcode == VGW_OP_vgpuNextCallback; }
 
 static uint64_t nbytes_of(const struct vgx_ahead_record *kept) { return sizeof *kept + kept->header.length; }
 

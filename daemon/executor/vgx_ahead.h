@@ -4,7 +4,9 @@
  * Records on the socket are executed in order, and a driver may wait for streams in almost any call, also in one that
  * nobody waits for: the first launch of a kernel loads it. A stream that waits for a host function goes on when the
  * client has said that it is done, with a record behind that call. So a thread of its own reads all records, executes
- * those without which no host function ends, and keeps the others for the threads that take turns (vgx_serve.c). */
+ * those without which no host function ends, and those that move bytes of host memory, which the program and kernels
+ * would see at once if they shared it (protocol/spec: OVERTAKES), and keeps the others for the threads that take turns
+ * (vgx_serve.c). What asks for the next host function waits for one in a thread of its own (ASKS). */
 #ifndef VGX_AHEAD_H
 #define VGX_AHEAD_H
 
@@ -16,13 +18,6 @@ void vgx_ahead_init(struct vgx_session *s);
 
 /* Whether it is time for a thread to read ahead. */
 bool vgx_ahead_is_due(const struct vgx_session *s);
-
-/* Whether the record is executed at once, before records that were read earlier: it is about host functions, or it
- * moves bytes of host memory, which the program and kernels would see at once if they shared it. */
-bool vgx_ahead_overtakes(const struct vgw_header *h);
-
-/* Whether the record asks for the next host function: its answer waits for one, in a thread of its own. */
-bool vgx_ahead_asks(const struct vgw_header *h);
 
 /* Keep a copy of a record; waits while those that are kept are too large. False: the session ends. */
 bool vgx_ahead_push(struct vgx_session *s, struct vgx_ahead_queue *queue, const struct vgw_header *h);

@@ -20,7 +20,7 @@ static CUresult run_operation(struct executor_thread *t, uint32_t context_id, st
   const void *fixed = op->fixed_nbytes ? vgw_take(in, op->fixed_nbytes) : in->cur;
   if (!fixed)
     return vgx_violation(t->s, "short record");
-  bool outside = op->flags & (VGX_ABOUT_CHANNEL | VGX_BESIDE);
+  bool outside = op->flags & (VGX_ABOUT_CHANNEL | VGX_OVERTAKES);
   if (outside && !(op->flags & VGX_NEEDS_CONTEXT))
     context_id = 0;
   t->flags = op->flags;

@@ -3,6 +3,7 @@
 #include "vgx_serve.h"
 #include "vgw_clock.h"
 #include "vgw_progress.h"
+#include "vgw_records.h"
 #include "vgx_activity.h"
 #include "vgx_ahead.h"
 #include "vgx_execute.h"
@@ -184,14 +185,11 @@ static void *read_ahead(void *argument) {
   const struct vgw_header *h;
   bool answers = vgx_thread_start(s, answer_questions, NULL, answer_socket), goes_on = true;
   while (goes_on && !atomic_load(&s->ended) && !is_at_end(s) && (h = next_record(s))) {
-    if (!vgx_ahead_overtakes(h)) {
-      goes_on = vgx_ahead_push(s, answers && vgx_ahead_asks(h) ? &s->ahead.questions : &s->ahead.in_turn, h);
-      continue;
-    }
-    /* These operations need no context, and a driver may wait in entering one. */
-    struct vgw_header *own = memcpy(t->record, h, h->length);
-    own->context = 0;
-    execute(t, own);
+    enum vgw_turn turn = vgw_turn_of(h->opcode);
+    if (turn == VGW_OVERTAKES)
+      execute(t, h);
+    else
+      goes_on = vgx_ahead_push(s, answers && turn == VGW_ASKS ? &s->ahead.questions : &s->ahead.in_turn, h);
   }
   vgx_ahead_end(s);
   vgx_thread_end(t);
@@ -207,7 +205,7 @@ static const struct vgw_header *next_in_turn(struct executor_thread *t) {
   if (h || atomic_load(&s->ended))
     return h;
   h = next_record(s);
-  if (!h || s->ahead.started || !vgx_ahead_is_due(s) || vgx_ahead_overtakes(h))
+  if (!h || s->ahead.started || !vgx_ahead_is_due(s) || vgw_turn_of(h->opcode) == VGW_OVERTAKES)
     return h;
   h = memcpy(t->record, h, h->length);
   s->ahead.started = vgx_thread_start(s, read_ahead, NULL, answer_socket);

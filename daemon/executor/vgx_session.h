@@ -180,11 +180,11 @@ enum {
   VGX_BLOCKS = 2,
   VGX_ABOUT_CHANNEL = 4, /* the program did not make this call, so its reply carries no queued call's error */
   VGX_NOT_IN_RING = 8,
-  VGX_DATA = 16,    /* no check depends on its variable part, which may stay where the client can overwrite it */
-  VGX_AWAITED = 32, /* the client continues when it sees the effect, without a reply */
-  VGX_SUBMITS = 64, /* leaves work for the device's processors, which waits for its tenant's turn */
-  VGX_ALONE = 128,  /* no other such operation of the session runs meanwhile */
-  VGX_BESIDE = 256, /* is not held up by a call that the driver blocks: enters no context, as a driver may wait there */
+  VGX_DATA = 16,       /* no check depends on its variable part, which may stay where the client can overwrite it */
+  VGX_AWAITED = 32,    /* the client continues when it sees the effect, without a reply */
+  VGX_SUBMITS = 64,    /* leaves work for the device's processors, which waits for its tenant's turn */
+  VGX_ALONE = 128,     /* no other such operation of the session runs meanwhile */
+  VGX_OVERTAKES = 256, /* records that came earlier; enters no context, as a driver may wait there */
 };
 
 struct vgx_operation {

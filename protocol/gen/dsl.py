@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from protocol.gen.model import Channel, Function, Kind, Member, Need, Param, Role, Scalar, SpecError, Travel
+from protocol.gen.model import Channel, Function, Kind, Member, Need, Param, Role, Scalar, SpecError, Travel, Turn
 
 I32 = Scalar("int", "int32_t", "i")
 U32 = Scalar("unsigned int", "uint32_t", "u")
@@ -70,6 +70,7 @@ KINDS = (
 LOCAL, QUEUED, WAITING = Travel.LOCAL, Travel.QUEUED, Travel.WAITING
 NOTHING, INIT = Need.NOTHING, Need.INIT
 SOCKET, BESIDE, RING = Channel.SOCKET, Channel.BESIDE, Channel.RING
+OVERTAKES, ASKS = Turn.OVERTAKES, Turn.ASKS
 
 # Longer data is sent in pieces; must fit a record (wire.md: 4 MiB) with its fixed part.
 PIECE_NBYTES = 1 << 20
@@ -257,6 +258,7 @@ def fn(
     blocks: bool = False,
     leaves_work: bool | None = None,
     channel: Channel = Channel.ANY,
+    turn: Turn = Turn.IN_TURN,
     descriptor: bool = False,
     pieces: str = "",
     in_place: bool = False,
@@ -325,6 +327,7 @@ def fn(
         blocks=blocks,
         leaves_work=leaves_work,
         channel=channel,
+        turn=turn,
         descriptor=descriptor,
         pieces=pieces,
         in_place=in_place,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from protocol.gen.emit_host import dispatch, refs
 from protocol.gen.emit_records import BANNER, includes, request_fields
 from protocol.gen.load import Api
-from protocol.gen.model import Channel, Function, Need, Param, Role
+from protocol.gen.model import Channel, Function, Need, Param, Role, Turn
 
 WORKER_HEADERS = (
     "vgx_custom.h",
@@ -34,7 +34,7 @@ def _entry_flags(f: Function) -> str:
         "VGX_AWAITED": f.awaited,
         "VGX_SUBMITS": f.submits,
         "VGX_ALONE": f.is_alone,
-        "VGX_BESIDE": f.channel is Channel.BESIDE,
+        "VGX_OVERTAKES": f.turn is Turn.OVERTAKES,
     }
     return " | ".join(flag for flag, holds in flags.items() if holds) or "0"
 

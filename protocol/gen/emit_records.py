@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol.gen.load import Api
-from protocol.gen.model import ARRAY_OUT_ROLES, IN_PART_ROLES, Function, Param, Role
+from protocol.gen.model import ARRAY_OUT_ROLES, IN_PART_ROLES, Function, Param, Role, Turn
 
 
 def includes(*names: str) -> str:
@@ -101,6 +101,13 @@ def emit(api: Api) -> str:
         *(f"  VGW_OP_{f.name} = {f.opcode},\n" for f in api.travelling()),
         f"  VGW_OP_COUNT = {max(f.opcode for f in api.travelling()) + 1},\n}};\n\n",
     ]
+    out.append("enum vgw_turn {\n" + "".join(f"  VGW_{turn.name},\n" for turn in Turn) + "};\n\n")
+    out.append("/* When the worker executes a record of the socket while it reads ahead. */\n")
+    out.append("static inline enum vgw_turn vgw_turn_of(uint16_t opcode) {\n  switch (opcode) {\n")
+    for turn in (Turn.OVERTAKES, Turn.ASKS):
+        out += [f"  case VGW_OP_{f.name}:\n" for f in api.travelling() if f.turn is turn]
+        out.append(f"    return VGW_{turn.name};\n")
+    out.append(f"  default:\n    return VGW_{Turn.IN_TURN.name};\n  }}\n}}\n\n")
     for f in api.travelling():
         for text in (_struct(f"vgw_req_{f.name}", request_fields(f)), _struct(f"vgw_rep_{f.name}", reply_fields(f))):
             if text:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.gen import dsl
-from protocol.gen.model import Function, Kind, SpecError
+from protocol.gen.model import Channel, Function, Kind, Need, SpecError, Turn
 from protocol.spec import MODULES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,6 +72,7 @@ def load(write_lock: bool = False) -> Api:
         sys.modules.pop(name, None)
         importlib.import_module(name)
     functions = list(dsl.functions)
+    _check_turns(functions)
     _assign_opcodes(functions, write_lock)
     _assign_versions(functions)
     return Api(
@@ -85,6 +86,14 @@ def load(write_lock: bool = False) -> Api:
         _procs(),
         _error_names(),
     )
+
+
+def _check_turns(functions: list[Function]) -> None:
+    for f in functions:
+        if f.turn is Turn.OVERTAKES and f.need is Need.CONTEXT:
+            raise SpecError(f"{f.name}: what overtakes enters no context")
+        if f.channel is Channel.BESIDE and f.turn is not Turn.OVERTAKES:
+            raise SpecError(f"{f.name}: what is sent beside queued calls overtakes them")
 
 
 def _named(functions: list[Function]) -> set[str]:

@@ -40,6 +40,14 @@ class Channel(Enum):
     RING = "ring"  # the client's rings put it into a ring themselves; marshalling sends it on the socket
 
 
+class Turn(Enum):
+    """When the worker executes a record of the socket while it reads ahead (vgx_ahead.h)."""
+
+    IN_TURN = "in_turn"
+    OVERTAKES = "overtakes"  # at once, before records that came earlier, and in no context: a driver may wait there
+    ASKS = "asks"  # in a thread of its own: its answer waits for something
+
+
 @dataclass(frozen=True)
 class Scalar:
     """A value of fixed size. `wire` is its field type in a record."""
@@ -157,6 +165,7 @@ class Function:
     blocks: bool = False  # may wait for the GPU: another thread continues reading meanwhile
     leaves_work: bool | None = None  # in the streams it touches; unless said: if it does not block
     channel: Channel = Channel.ANY
+    turn: Turn = Turn.IN_TURN
     descriptor: bool = False  # a file descriptor goes with the record
     pieces: str = ""  # the address that advances as the client splits a result that exceeds a record into several calls
     in_place: bool = False  # so frequent that its part is serialised in place

@@ -1,8 +1,10 @@
 """Launches. Parameters are packed in the client by the kernel's layout; the worker checks their total size."""
 
 from protocol.gen.dsl import (
+    ASKS,
     I32,
     INIT,
+    OVERTAKES,
     QUEUED,
     SOCKET,
     STREAM,
@@ -115,6 +117,7 @@ fn(
     need=INIT,
     blocks=True,
     channel=SOCKET,
+    turn=ASKS,
     doc="The next callback that is due; answered when there is one, and with NOT_READY after 10 s without.",
 )
 fn(
@@ -123,5 +126,6 @@ fn(
     QUEUED,
     need=INIT,
     channel=SOCKET,
+    turn=OVERTAKES,
     doc="The client has run a callback: its stream goes on.",
 )

@@ -9,6 +9,7 @@ from protocol.gen.dsl import (
     INIT,
     INVALID_VALUE,
     NOT_SUPPORTED,
+    OVERTAKES,
     QUEUED,
     SIZE,
     SOCKET,
@@ -209,6 +210,7 @@ fn(
     QUEUED,
     need=INIT,
     channel=BESIDE,
+    turn=OVERTAKES,
     worker="vgx_move_pinned(s, req->address, NULL, bytes, req->nbytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE",
     doc="Bytes into memory of vgpuHostReserve.",
 )
@@ -217,6 +219,7 @@ fn(
     [val("address", ADDRESS), val("nbytes", SIZE), bytes_out("bytes", "nbytes")],
     WAITING,
     need=INIT,
+    turn=OVERTAKES,
     worker="vgx_move_pinned(s, req->address, bytes, NULL, req->nbytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE",
     doc="Bytes from memory of vgpuHostReserve.",
 )
@@ -234,6 +237,7 @@ fn(
     WAITING,
     need=INIT,
     channel=BESIDE,
+    turn=OVERTAKES,
     doc="Of memory of vgpuHostReserve, the pages that have changed since the client was sent or has written them.",
 )
 fn(

@@ -298,11 +298,8 @@ static void wait_for_reply(struct waiter *waiter) {
 
 /* --- requests --- */
 
-/* Whether the worker executes such a record after those that came before it (vgx_ahead_overtakes, vgx_ahead_asks). */
-static bool is_in_turn(uint16_t opcode) {
-  return opcode != VGW_OP_vgpuCallbackDone && opcode != VGW_OP_vgpuHostRead && opcode != VGW_OP_vgpuHostChanges &&
-         opcode != VGW_OP_vgpuHostWrite && opcode != VGW_OP_vgpuNextCallback;
-}
+/* Whether the worker executes such a record after those that came before it. */
+static bool is_in_turn(uint16_t opcode) { return vgw_turn_of(opcode) == VGW_IN_TURN; }
 
 static bool is_too_far_ahead(void) {
   return __atomic_load_n(&stream.has_host_functions, __ATOMIC_ACQUIRE) &&

@@ -11,12 +11,11 @@ from typing import Any
 
 from tests.daemon.ring_memory import F_ADD_SEALS, SEAL_SHRINK_GROW
 from tests.daemon.running import Running
-from tests.fuzz.stream import BY_NAME, HEADER, encode
+from tests.fuzz.stream import BY_NAME, HAS_FD, HEADER, encode
 from tests.patience import PATIENCE_S
 
 CONTEXT, STREAM, SECOND_STREAM, FUNCTION = 1, 1, 2, 6
 PINNED = 0x300000000000  # vgw_pinned.h
-HAS_FD = 2
 
 # wait(p): spins until the word at p is not 0; endless(): never returns; store(p): writes 42 to p
 PTX = b""".version 7.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from tests.fuzz.stream import BY_NAME, FORMATS, HEADER, WANT_REPLY
+from tests.fuzz.stream import BY_NAME, FORMATS, HAS_FD, HEADER, WANT_REPLY
 
 IMAGE = b"vgt"  # image of vgt_kernels.c; its kernels write to any address given as parameter, but KERNEL has none
 KERNEL = b"count_up"
@@ -13,7 +13,6 @@ PARAMETERS = bytes(16)
 # Kinds of handles. The opening makes POOL objects of each kind in POOLED, with ids from 1; objects of the kinds in
 # OTHERS are used only on the channel that made them.
 POOL = 6
-HAS_FD = 2
 AWAITED = (
     8  # the first records of the opening: the context, memory whose addresses are needed, pinned memory, the image
 )

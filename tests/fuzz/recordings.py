@@ -16,7 +16,7 @@ from pathlib import Path
 from vgpud.cli.private_daemon import PrivateDaemon
 from vgpud.cli.recording import read_recording
 
-from tests.fuzz.stream import BY_NAME, HEADER
+from tests.fuzz.stream import BY_NAME, HAS_FD, HEADER, WANT_REPLY
 
 STEP = struct.Struct("<II")  # struct vgt_step
 INPUT = struct.Struct("<III4x")  # struct vgt_input without its data: bytes, steps, no walk
@@ -24,7 +24,6 @@ INPUT_NBYTES, RECORD_NBYTES = 128 << 10, 8 << 10  # VGT_INPUT_NBYTES, VGT_RECORD
 INPUTS_MAX = 100  # VGT_BATCH
 STEPS_MAX = 256
 RING, SOCKET = 0, 2
-HAS_FD, WANT_REPLY = 2, 1
 
 
 def steps_of(path: Path, on_socket: set[str], left_out: set[str]) -> Iterator[bytes]:

@@ -6,7 +6,7 @@ import struct
 
 from vgpud._gen.api import RECORDS, Record
 
-WANT_REPLY = 1
+WANT_REPLY, HAS_FD = 1, 2  # vgw_wire.h
 HEADER = struct.Struct("<IHHII")  # length, opcode, flags, sequence, context or result
 FORMATS = {"uint64_t": "Q", "uint32_t": "I", "int32_t": "i", "float": "f"}
 HANDLES = {"CUipcMemHandle": 64, "CUipcEventHandle": 64, "CUmemPoolPtrExportData": 64}  # opaque structs: bytes

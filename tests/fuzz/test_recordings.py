@@ -8,9 +8,7 @@ from pathlib import Path
 from vgpud.tenancy.recordings import MAGIC
 
 from tests.fuzz.recordings import INPUT, RING, SOCKET, STEP, write_inputs
-from tests.fuzz.stream import BY_NAME, HEADER
-
-WANT_REPLY, HAS_FD = 1, 2
+from tests.fuzz.stream import BY_NAME, HAS_FD, HEADER, WANT_REPLY
 
 
 def call(name: str, flags: int = 0, nbytes: int = 8) -> bytes:

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.daemon.hostile_session import HAS_FD, PINNED, SECOND_STREAM, STREAM, HostileSession
+from tests.daemon.hostile_session import PINNED, SECOND_STREAM, STREAM, HostileSession
 from tests.daemon.running import Running, vgpud_with_real_workers
+from tests.fuzz.stream import HAS_FD
 
 INVALID_VALUE, NOT_READY = 1, 600
 PAGE, MIB = 4096, 1 << 20

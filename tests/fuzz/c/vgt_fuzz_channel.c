@@ -74,7 +74,7 @@ struct vgw_ring *vgt_ring_open(int fd, uint32_t number) {
     struct vgw_header header;
     uint32_t ring, zero;
   } record = {
-      {.length = sizeof record, .opcode = VGW_OP_vgpuRingOpen, .flags = VGT_HAS_FD | VGT_WANT_REPLY, .sequence = 1},
+      {.length = sizeof record, .opcode = VGW_OP_vgpuRingOpen, .flags = VGW_HAS_FD | VGW_WANT_REPLY, .sequence = 1},
       number,
       0};
   uint64_t value;
@@ -92,7 +92,7 @@ struct vgw_ring *vgt_ring_open_at(int fd, uint32_t number, int region_fd) {
   struct {
     struct vgw_header header;
     struct vgw_req_vgpuRingOpenAt request;
-  } record = {{.length = sizeof record, .opcode = VGW_OP_vgpuRingOpenAt, .flags = VGT_WANT_REPLY, .sequence = 1},
+  } record = {{.length = sizeof record, .opcode = VGW_OP_vgpuRingOpenAt, .flags = VGW_WANT_REPLY, .sequence = 1},
               {.offset = 0, .ring = number}};
   uint64_t value;
   struct vgw_ring *ring = mmap(NULL, sizeof *ring, PROT_READ | PROT_WRITE, MAP_SHARED, region_fd, 0);
@@ -109,7 +109,7 @@ void vgt_ring_wake(int fd, uint32_t number, uint32_t turn) {
   struct {
     struct vgw_header header;
     struct vgw_req_vgpuRingWait request;
-  } wait = {{.length = sizeof wait, .opcode = VGW_OP_vgpuRingWait, .flags = VGT_WANT_REPLY}, {.ring = number}};
+  } wait = {{.length = sizeof wait, .opcode = VGW_OP_vgpuRingWait, .flags = VGW_WANT_REPLY}, {.ring = number}};
   if (turn % 8 == 0)
     vgt_send_now(fd, &wake, sizeof wake, -1);
   if (turn == 8)
@@ -119,7 +119,7 @@ void vgt_ring_wake(int fd, uint32_t number, uint32_t turn) {
 void vgt_send_file(int fd, const uint8_t *bytes, uint32_t nbytes) {
   struct vgw_header header;
   memcpy(&header, bytes, sizeof header);
-  int file = header.flags & VGT_HAS_FD ? memfd_create("vgt-file", MFD_CLOEXEC | MFD_ALLOW_SEALING) : -1;
+  int file = header.flags & VGW_HAS_FD ? memfd_create("vgt-file", MFD_CLOEXEC | MFD_ALLOW_SEALING) : -1;
   if (file >= 0 && (ftruncate(file, FILE_NBYTES) || fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW)))
     perror("file");
   vgt_send_now(fd, bytes, nbytes, file);

@@ -7,13 +7,13 @@
 
 #include "vgw_wire.h"
 
-enum { VGT_WANT_REPLY = 1, VGT_HAS_FD = 2, VGT_WORDS_MAX = 128 };
+enum { VGT_WORDS_MAX = 128 };
 
 /* Send bytes, and a descriptor unless `passed` is negative. The first waits for room; the second fails without any. */
 bool vgt_send_with(int fd, const void *record, size_t nbytes, int passed);
 bool vgt_send_now(int fd, const void *record, size_t nbytes, int passed);
 
-/* Send a record; with a descriptor of a client's file, if the record's flags have HAS_FD. */
+/* Send a record; with a descriptor of a client's file, if the record's flags have VGW_HAS_FD. */
 void vgt_send_file(int fd, const uint8_t *bytes, uint32_t nbytes);
 
 /* Send a record of the harness, of which `words` are the fields. */

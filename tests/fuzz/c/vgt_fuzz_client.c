@@ -29,7 +29,7 @@ bool vgt_client_open(int fd) {
              sizeof(uint64_t));
     if (header.opcode == VGW_OP_vgpuHostReserve)
       memcpy(records + at + sizeof header, &(uint64_t){VGW_PINNED_BEGIN}, sizeof(uint64_t));
-    if (header.flags & VGT_WANT_REPLY) { /* records without a reply travel with the next one that has one */
+    if (header.flags & VGW_WANT_REPLY) { /* records without a reply travel with the next one that has one */
       vgt_must(at == sent || vgt_send_now(fd, records + sent, at - sent, -1), "opening");
       vgt_send_file(fd, records + at, header.length);
       sent = at + header.length;
@@ -50,7 +50,7 @@ bool vgt_client_open(int fd) {
 
 void vgt_client_answer(int fd, uint32_t turn) {
   static const struct vgw_header next = {
-      .length = sizeof next, .opcode = VGW_OP_vgpuNextCallback, .flags = VGT_WANT_REPLY};
+      .length = sizeof next, .opcode = VGW_OP_vgpuNextCallback, .flags = VGW_WANT_REPLY};
   struct {
     struct vgw_header header;
     uint32_t callback, zero;
@@ -101,7 +101,7 @@ void vgt_client_misuse(int fd, struct vgw_ring *ring, uint32_t how) {
   struct {
     struct vgw_header header;
     uint64_t number;
-  } again = {{.length = sizeof again, .opcode = VGW_OP_vgpuRingOpen, .flags = VGT_HAS_FD}, 0};
+  } again = {{.length = sizeof again, .opcode = VGW_OP_vgpuRingOpen, .flags = VGW_HAS_FD}, 0};
   if (how == 2) {
     atomic_fetch_add(&ring->tail, 2 * sizeof ring->records);
     atomic_fetch_add(&ring->doorbell, 1);

@@ -24,7 +24,7 @@ bool vgt_ask_with(int fd, uint16_t opcode, const void *request, uint32_t nbytes,
   struct {
     struct vgw_header header;
     uint8_t body[1024];
-  } record = {{.opcode = opcode, .flags = passed < 0 ? VGT_WANT_REPLY : VGT_WANT_REPLY | VGT_HAS_FD, .context = 1},
+  } record = {{.opcode = opcode, .flags = passed < 0 ? VGW_WANT_REPLY : VGW_WANT_REPLY | VGW_HAS_FD, .context = 1},
               {0}};
   struct vgw_header reply;
   uint8_t body[ANSWER_MAX];

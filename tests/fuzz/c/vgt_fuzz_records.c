@@ -10,7 +10,7 @@
 
 #include "vgt_grammar.h"
 
-enum { WANT_REPLY = 1, HAS_FD = 2, CORRELATED = 4, PART_MAX = 2048, PARTS_MAX = 4, PAGE = VGT_PAGE };
+enum { PART_MAX = 2048, PARTS_MAX = 4, PAGE = VGT_PAGE };
 enum { RENAMED_MAX = 1024, IMAGE_NBYTES = 3 };
 enum { OFFERED_NBYTES = 16 }; /* of count_of's lengths, so that some uploads become complete */
 enum { ATTRIBUTE_NBYTES = sizeof(CUlaunchAttribute), ATTRIBUTES = 20 }; /* a few more attribute ids than exist */
@@ -258,12 +258,13 @@ static uint32_t make_record(struct vgt_random *random, uint8_t *out, uint32_t wi
     at += (counts[i] * part->nbytes + 7) & ~7u;
   }
   struct vgw_header header = {.length = at, .opcode = record->opcode, .sequence = vgt_below(random, 1000)};
-  header.flags = (uint16_t)((record->waits && chance(random, 100) ? WANT_REPLY : 0) | (record->has_fd ? HAS_FD : 0));
+  header.flags =
+      (uint16_t)((record->waits && chance(random, 100) ? VGW_WANT_REPLY : 0) | (record->has_fd ? VGW_HAS_FD : 0));
   header.context = record->context;
   if (chance(random, 30) && at + sizeof(uint64_t) <= VGT_RECORD_NBYTES) { /* a number between the header and the rest */
     memmove(out + sizeof header + sizeof(uint64_t), out + sizeof header, at - sizeof header);
     memcpy(out + sizeof header, &(uint64_t){1 + vgt_below(random, 1000)}, sizeof(uint64_t));
-    header.flags |= CORRELATED;
+    header.flags |= VGW_CORRELATED;
     header.length = at += (uint32_t)sizeof(uint64_t);
   }
   memcpy(out, &header, sizeof header);
@@ -315,7 +316,7 @@ static bool adopt(struct vgt_random *random, uint8_t *bytes, uint32_t nbytes, st
   const struct vgt_record *record = vgt_records;
   while (record < vgt_records + VGT_RECORDS && record->opcode != header.opcode)
     record++;
-  uint32_t at = sizeof header + (header.flags & CORRELATED ? (uint32_t)sizeof(uint64_t) : 0), id;
+  uint32_t at = sizeof header + (header.flags & VGW_CORRELATED ? (uint32_t)sizeof(uint64_t) : 0), id;
   for (uint32_t i = 0; record < vgt_records + VGT_RECORDS && i < record->count; i++) {
     const struct vgt_field *field = &vgt_fields[record->first + i];
     if (at + sizeof id > nbytes)
@@ -432,7 +433,7 @@ void vgt_adopt(struct vgt_random *random, struct vgt_input *input) {
     const struct vgt_record *record = vgt_records;
     while (record < vgt_records + VGT_RECORDS && record->opcode != header.opcode)
       record++;
-    uint32_t at = sizeof header + (header.flags & CORRELATED ? (uint32_t)sizeof(uint64_t) : 0);
+    uint32_t at = sizeof header + (header.flags & VGW_CORRELATED ? (uint32_t)sizeof(uint64_t) : 0);
     for (uint32_t i = 0; record < vgt_records + VGT_RECORDS && i < record->count; i++) {
       const struct vgt_field *field = &vgt_fields[record->first + i];
       uint64_t value = 0;

@@ -20,7 +20,6 @@
 #include "vgw_pinned.h"
 #include "vgw_records.h"
 
-enum { CORRELATED = 4 };
 enum { SPIN = 1, QUOTA = 2, REGION = 3, FEW = 0, PLAIN = 0 }; /* `which` of vgt_host_options */
 
 uint32_t vgt_walk_first_id = VGT_WALK_FIRST_ID;
@@ -107,7 +106,8 @@ static void activities(int fd) {
     struct vgw_header header;
     uint64_t correlation;
     struct vgw_req_cuLaunchKernel request;
-  } launch = {{.length = sizeof launch, .opcode = VGW_OP_cuLaunchKernel, .flags = CORRELATED, .context = 1}, 1, {0}};
+  } launch = {
+      {.length = sizeof launch, .opcode = VGW_OP_cuLaunchKernel, .flags = VGW_CORRELATED, .context = 1}, 1, {0}};
   launch.request = (struct vgw_req_cuLaunchKernel){.kind = VGW_KIND_FUNCTION,
                                                    .object = VGT_LAST_OBJECT,
                                                    .gridDimX = 1,
@@ -200,7 +200,7 @@ static void push(struct vgw_ring *ring, uint64_t *tail, const void *record, size
 /* A client that sleeps for a reply, and the end of the ring: less is left there than a header. */
 static void around(struct vgw_ring *ring, uint64_t *tail) {
   struct vgw_header ask = {
-      .length = sizeof ask, .opcode = VGW_OP_cuCtxSynchronize, .flags = VGT_WANT_REPLY, .context = 1};
+      .length = sizeof ask, .opcode = VGW_OP_cuCtxSynchronize, .flags = VGW_WANT_REPLY, .context = 1};
   struct vgw_header padding = {.opcode = VGW_RING_PADDING};
   atomic_store(&ring->client_waits, 1);
   push(ring, tail, &ask, sizeof ask, sizeof ask);

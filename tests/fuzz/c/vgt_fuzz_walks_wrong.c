@@ -21,9 +21,9 @@ static const struct wrong {
     {VGW_OP_cuGraphGetNodes, 0, 2, {1 | 6ull << 32, 0}},
     {VGW_OP_cuGraphGetNodes, 0, 2, {1 | 4ull << 32, 2}}, /* another node's id */
     {VGW_OP_vgpuHostMapAt, 0, 3, {1, 1, 1}},
-    {VGW_OP_vgpuHostMap, VGT_HAS_FD, 2, {1, VGT_PAGE}},
-    {VGW_OP_vgpuHostMapFile, VGT_HAS_FD, 4, {1, VGT_PAGE}},
-    {VGW_OP_vgpuHostMap, VGT_HAS_FD, 2, {VGW_PINNED_BEGIN + VGT_FREE_PAGE * VGT_PAGE, 1ull << 30}},
+    {VGW_OP_vgpuHostMap, VGW_HAS_FD, 2, {1, VGT_PAGE}},
+    {VGW_OP_vgpuHostMapFile, VGW_HAS_FD, 4, {1, VGT_PAGE}},
+    {VGW_OP_vgpuHostMap, VGW_HAS_FD, 2, {VGW_PINNED_BEGIN + VGT_FREE_PAGE * VGT_PAGE, 1ull << 30}},
     {VGW_OP_vgpuStreamFlag, 0, 2, {1, 1}},
     {VGW_OP_vgpuKernelName, 0, 3, {64, VGW_KIND_STREAM | 1ull << 32, 0}},
     {VGW_OP_vgpuGraphAddConditional, 0, 6, {0, 0, 1 | 1ull << 32, (uint64_t)VGT_WALK_FIRST_ID << 32, 6, 0}},
@@ -39,7 +39,7 @@ void vgt_walk_wrong(int fd, uint32_t number) {
     struct vgw_header header;
     uint64_t words[10];
   } record = {{.opcode = w->opcode, .flags = w->flags, .context = 1}, {0}};
-  int file = w->flags & VGT_HAS_FD ? vgt_walk_file_of(VGT_PAGE, false) : -1;
+  int file = w->flags & VGW_HAS_FD ? vgt_walk_file_of(VGT_PAGE, false) : -1;
   record.header.length = w->count == UINT32_MAX ? 8 : (uint32_t)(sizeof record.header + 8 * w->count);
   memcpy(record.words, w->words, sizeof record.words);
   if (w->opcode == VGW_OP_vgpuGraphAddConditional)
