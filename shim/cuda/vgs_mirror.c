@@ -209,24 +209,32 @@ static CUresult own_stream_locked(uint32_t *id) {
 }
 
 /* The stream in which to read a variable: behind what the program has changed before a launch, if that may still be on
- * its way. */
-static CUresult read_in_locked(struct mirror *m, uint32_t *stream) {
+ * its way. Where the tenant may have no stream more, it is the one that was waited for: the read then waits for what
+ * another thread has put behind that, but it does not fail. */
+static CUresult read_in_locked(struct mirror *m, uint32_t waited, uint32_t *stream) {
   if (m->sent_at && vgs_touch_is_done(m->sent_in, m->sent_at))
     m->sent_at = 0;
   bool sent = m->sent_at && (!m->sent_in || vgs_object_at(VGW_KIND_STREAM, m->sent_in));
   *stream = sent ? m->sent_in : 0; /* what a destroyed stream had to do goes on */
-  return m->sent_at ? CUDA_SUCCESS : own_stream_locked(stream);
+  if (m->sent_at)
+    return CUDA_SUCCESS;
+  CUresult result = own_stream_locked(stream);
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    *stream = waited && vgs_object_at(VGW_KIND_STREAM, waited) ? waited : 0;
+    result = CUDA_SUCCESS;
+  }
+  return result;
 }
 
 /* Copy only bytes that the device has changed: the program may have written to the others meanwhile. */
-static CUresult fetch_locked(void) {
+static CUresult fetch_locked(uint32_t waited) {
   CUresult result = vgs_host_mirror_fetch();
   for (struct mirror *m = mirrors; m && !result; m = m->next) {
     unsigned char *now = (unsigned char *)(uintptr_t)m->base;
     if (!is_live(m))
       continue;
     uint32_t stream;
-    result = read_in_locked(m, &stream);
+    result = read_in_locked(m, waited, &stream);
     if (!result)
       result = vgs_send_cuMemcpyDtoHAsync_v2(m->fetched, m->base, m->nbytes, stream);
     if (!result)
@@ -255,7 +263,7 @@ static CUresult after_wait(uint32_t stream, uint64_t before, bool whole_stream, 
   unsigned slot = stream % STREAMS;
   bool fresh =
       begun == before && (before == fetched_at || (fetched_of[slot].stream == stream && fetched_of[slot].at == before));
-  CUresult result = fresh ? CUDA_SUCCESS : fetch_locked();
+  CUresult result = fresh ? CUDA_SUCCESS : fetch_locked(stream);
   /* A wait for a context, or for its legacy stream, is for all launches only if they all were in that context. */
   bool in_one = !contexts_mixed && launched_in == vgs_thread_context_id;
   if (!result && whole_stream && before != UNKNOWN && (stream || in_one)) {

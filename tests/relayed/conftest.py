@@ -66,6 +66,18 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     running.end()
 
 
+def start_relay(driver: Running, directory: Path, shared_memory: bool, more: str = "") -> tuple[Running, Relay]:
+    """vgpud B, with `more` in its configuration."""
+    config = (
+        f"backend = 'cuda'\nlibcuda = '{LIBRARIES}/libcuda.so.1'\nshared_memory = {str(shared_memory).lower()}\n"
+        f"worker_command = {[sys.executable, str(WORKER), '--backend', 'cuda']!r}\n{more}"
+    )
+    environment = {"VGPU_ENDPOINT": str(driver.endpoint), "LD_LIBRARY_PATH": str(LIBRARIES)}
+    running = start(directory, "b", config, environment)
+    env = merged({"VGPU_ENDPOINT": str(running.endpoint), "LD_LIBRARY_PATH": str(LIBRARIES)})
+    return running, Relay(env, shared_memory)
+
+
 @pytest.fixture(scope="session")
 def relays(driver: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[bool], Relay]]:
     """`relays(shared_memory)`: a Relay, started at its first use."""
@@ -73,15 +85,9 @@ def relays(driver: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
     @cache
     def relay_of(shared_memory: bool) -> Relay:
-        config = (
-            f"backend = 'cuda'\nlibcuda = '{LIBRARIES}/libcuda.so.1'\nshared_memory = {str(shared_memory).lower()}\n"
-            f"worker_command = {[sys.executable, str(WORKER), '--backend', 'cuda']!r}"
-        )
-        environment = {"VGPU_ENDPOINT": str(driver.endpoint), "LD_LIBRARY_PATH": str(LIBRARIES)}
-        running = start(tmp_path_factory.mktemp("relay"), "b", config, environment)
+        running, relay = start_relay(driver, tmp_path_factory.mktemp("relay"), shared_memory)
         started.append(running)
-        env = merged({"VGPU_ENDPOINT": str(running.endpoint), "LD_LIBRARY_PATH": str(LIBRARIES)})
-        return Relay(env, shared_memory)
+        return relay
 
     yield relay_of
     for running in started:

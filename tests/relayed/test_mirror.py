@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from tests.relayed.conftest import Relay
+from pathlib import Path
+
+from tests.daemon.running import Running
+from tests.relayed.conftest import Relay, start_relay
 from tests.shim.client import PRELUDE
 
-PROGRAM = (
+BEGIN = (
     PRELUDE
     + r"""
 import threading
@@ -36,6 +39,11 @@ hold = ctypes.CFUNCTYPE(None, c_void_p)(lambda _: go.wait() and None)
 def step(): ok(cuda.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, stream, None, None))
 assert counter.value == 5
 counter.value = 7
+"""
+)
+WITH_LATER_WORK = (
+    BEGIN
+    + """
 step()
 ok(cuda.cuEventRecord(event, stream))
 ok(cuda.cuLaunchHostFunc(stream, hold, None))
@@ -55,4 +63,27 @@ assert counter.value == 63
 
 def test_a_query_does_not_wait_for_what_follows_its_event(shared_relay: Relay) -> None:
     """Behind the event the stream waits for the program, which would never come to it."""
-    shared_relay.python(PROGRAM)
+    shared_relay.python(WITH_LATER_WORK)
+
+
+WITHOUT_ANOTHER_STREAM = (
+    BEGIN
+    + """
+for synchronize in (lambda: cuda.cuStreamSynchronize(stream), cuda.cuCtxSynchronize):
+    before = counter.value
+    step()
+    ok(synchronize())
+    assert counter.value == 3 * before, counter.value
+assert cuda.cuStreamCreate(byref(c_void_p()), 1) == 2
+"""
+)
+
+
+def test_a_wait_fetches_where_the_tenant_may_have_no_stream_more(driver: Running, tmp_path: Path) -> None:
+    """Else a fetch has a stream of its own."""
+    share = "default_share = 's'\n[[shares]]\nname = 's'\nstreams = 1\n"
+    running, relay = start_relay(driver, tmp_path, True, share)
+    try:
+        relay.python(WITHOUT_ANOTHER_STREAM)
+    finally:
+        running.end()
