@@ -1,12 +1,14 @@
 #include "vgx_ahead.h"
+#include "vgx_host_quota.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* In each queue, with what keeping takes. A client of ours has fewer bytes of records under way (vgs_record_stream.c);
- * for another one reading stops here, and with it host functions, until a call that the driver blocks goes on or the
- * session ends. */
+/* In both queues, with what keeping takes. All count for the tenant, and the first are kept even if it may have no
+ * more: a client of ours has fewer bytes of records under way (vgs_record_stream.c). For another one reading stops
+ * here, and with it host functions, until a call that the driver blocks goes on or the session ends. */
 #define KEPT_NBYTES_MAX (256ull << 20)
+#define KEPT_ANYWAY_NBYTES (32ull << 20)
 
 struct vgx_ahead_record {
   struct vgx_ahead_record *next;
@@ -26,6 +28,13 @@ bool vgx_ahead_is_due(const struct vgx_session *s) {
 
 static uint64_t nbytes_of(const struct vgx_ahead_record *kept) { return sizeof *kept + kept->header.length; }
 
+/* Whether a record may be kept, which then counts. Nobody waits in a session that ends. */
+static bool fits_locked(struct vgx_session *s, uint64_t nbytes) {
+  uint64_t sum = s->ahead.in_turn.nbytes + s->ahead.questions.nbytes + nbytes;
+  bool ended = atomic_load(&s->ended);
+  return (ended || sum <= KEPT_NBYTES_MAX) && vgx_host_count(s, nbytes, ended || sum <= KEPT_ANYWAY_NBYTES);
+}
+
 bool vgx_ahead_push(struct vgx_session *s, struct vgx_ahead_queue *queue, const struct vgw_header *h) {
   struct vgx_ahead_record *kept = malloc(sizeof *kept + h->length);
   if (!kept) {
@@ -35,8 +44,10 @@ bool vgx_ahead_push(struct vgx_session *s, struct vgx_ahead_queue *queue, const 
   kept->next = NULL;
   memcpy(&kept->header, h, h->length);
   pthread_mutex_lock(&s->ahead.lock);
-  while (queue->nbytes > KEPT_NBYTES_MAX && !atomic_load(&s->ended))
+  while (!fits_locked(s, nbytes_of(kept))) {
+    s->ahead.full = true;
     pthread_cond_wait(&s->ahead.changed, &s->ahead.lock);
+  }
   *queue->end = kept;
   queue->end = &kept->next;
   queue->nbytes += nbytes_of(kept);
@@ -55,10 +66,11 @@ const struct vgw_header *vgx_ahead_pop(struct executor_thread *t, struct vgx_ahe
     queue->records = oldest->next;
     if (!oldest->next)
       queue->end = &queue->records;
-    bool was_full = queue->nbytes > KEPT_NBYTES_MAX;
     queue->nbytes -= nbytes_of(oldest);
-    if (was_full)
+    vgx_host_release(s, nbytes_of(oldest));
+    if (s->ahead.full)
       pthread_cond_broadcast(&s->ahead.changed);
+    s->ahead.full = false;
   }
   pthread_mutex_unlock(&s->ahead.lock);
   if (!oldest)
@@ -75,7 +87,8 @@ void vgx_ahead_end(struct vgx_session *s) {
   pthread_mutex_unlock(&s->ahead.lock);
 }
 
-static void drop(struct vgx_ahead_queue *queue) {
+static void drop(struct vgx_session *s, struct vgx_ahead_queue *queue) {
+  vgx_host_release(s, queue->nbytes);
   for (struct vgx_ahead_record *next; queue->records; queue->records = next) {
     next = queue->records->next;
     free(queue->records);
@@ -83,6 +96,6 @@ static void drop(struct vgx_ahead_queue *queue) {
 }
 
 void vgx_ahead_fini(struct vgx_session *s) {
-  drop(&s->ahead.in_turn);
-  drop(&s->ahead.questions);
+  drop(s, &s->ahead.in_turn);
+  drop(s, &s->ahead.questions);
 }

@@ -19,7 +19,8 @@ void vgx_ahead_init(struct vgx_session *s);
 /* Whether it is time for a thread to read ahead. */
 bool vgx_ahead_is_due(const struct vgx_session *s);
 
-/* Keep a copy of a record; waits while those that are kept are too large. False: the session ends. */
+/* Keep a copy of a record; waits while those that are kept are too large, or too many for the tenant's host memory.
+ * False: the session ends. */
 bool vgx_ahead_push(struct vgx_session *s, struct vgx_ahead_queue *queue, const struct vgw_header *h);
 
 /* The oldest record that is kept, in the thread's buffer; waits for one. NULL: nobody reads ahead any more. */

@@ -92,6 +92,7 @@ struct vgx_session {
       struct vgx_ahead_record *records, **end;
       uint64_t nbytes; /* of these records */
     } in_turn, questions;
+    bool full; /* the thread that reads waits for room */
     bool over;
   } ahead;
 

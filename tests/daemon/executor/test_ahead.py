@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +15,9 @@ from tests.daemon.hostile_session import PINNED, SECOND_STREAM, STREAM, HostileS
 from tests.daemon.running import Running, vgpud_with_real_workers
 from tests.fuzz.stream import HAS_FD
 
-INVALID_VALUE, NOT_READY = 1, 600
+INVALID_VALUE, OUT_OF_MEMORY, NOT_READY = 1, 2, 600
 PAGE, MIB = 4096, 1 << 20
+FAR = PINNED + (1 << 40)
 FILES = 100
 
 
@@ -30,10 +32,15 @@ def block(session: HostileSession) -> None:
     session.send_queued("cuStreamSynchronize", hStream=STREAM)
 
 
-def unblock(session: HostileSession) -> None:
+def take_callback(session: HostileSession) -> None:
+    """Receive the host function that is due; what was sent before the question has been read then."""
     while (answer := session.call("vgpuNextCallback", context=0))[0] == NOT_READY:
         pass
     assert struct.unpack("<Ii", answer[1]) == (1, 0)
+
+
+def unblock(session: HostileSession) -> None:
+    take_callback(session)
     session.send("vgpuCallbackDone", context=0, callback=1)
 
 
@@ -48,6 +55,29 @@ def test_the_end_of_a_host_function_is_read_behind_much_data(running: Running) -
         unblock(session)
         last = session.ok("cuMemcpyDtoHAsync_v2", srcDevice=memory + MIB - 8, ByteCount=8, hStream=SECOND_STREAM)
         assert last == bytes([95]) * 8
+
+
+def test_what_is_read_ahead_counts_for_the_tenant(tmp_path: Path) -> None:
+    """Some of it is kept even if the tenant may have no more: the end of a host function must be read."""
+    half = 20
+    for running in vgpud_with_real_workers(tmp_path, "[limits]\nhost_memory_mib = 40\n"):
+        with HostileSession(running) as ahead, HostileSession(running) as other:
+
+            def offered(address: int, mib: int) -> int:
+                fd, result = other.offer_pinned(address, mib * MIB)
+                os.close(fd)
+                return result
+
+            memory = struct.unpack("<Q", ahead.ok("cuMemAlloc_v2", bytesize=MIB))[0]
+            assert offered(PINNED, half) == 0
+            block(ahead)
+            for _ in range(half + 4):
+                ahead.send("cuMemcpyHtoDAsync_v2", bytes(MIB), dstDevice=memory, ByteCount=MIB, hStream=SECOND_STREAM)
+            take_callback(ahead)
+            assert offered(FAR, 1) == OUT_OF_MEMORY
+            ahead.send("vgpuCallbackDone", context=0, callback=1)
+            ahead.ok("cuStreamSynchronize", hStream=SECOND_STREAM)
+            assert offered(FAR, half) == 0
 
 
 def test_descriptors_are_read_ahead(running: Running) -> None:
