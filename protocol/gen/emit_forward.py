@@ -270,8 +270,11 @@ class Body:
     def _claim(self, p: Param, send: str) -> None:
         """Repeat the request until the address can be claimed in this process (vgs_claim.h), and record the range."""
         address = f"{p.name}_told"
+        kind = f"VGS_RANGE_{p.range_kind}" if p.range_kind.isupper() else p.range_kind
+        is_ordered = "false" if p.range_kind.isupper() else "true"  # by C for it: a pool's, or a graph's
+        in_pool = f"{kind} == VGS_RANGE_POOL" if is_ordered == "true" else "false"
         self.add(
-            "  struct vgs_claiming claiming = {.count = 0};",
+            f"  struct vgs_claiming claiming = {{.is_ordered = {is_ordered}, .in_pool = {in_pool}}};",
             "  bool again;",
             "  do {",
             f"    result = {send};",
@@ -281,7 +284,6 @@ class Body:
         )
         if p.range_kind == "CLAIM":
             return
-        kind = f"VGS_RANGE_{p.range_kind}" if p.range_kind.isupper() else p.range_kind
         self.add(
             RESULT,
             f"  result = vgs_range_add_allocation({address}, {p.range_nbytes}, {kind});",

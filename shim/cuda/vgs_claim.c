@@ -18,9 +18,11 @@
 /* A claim is rounded to whole chunks, so that most allocations fall into an existing claim. */
 enum { PAGE_NBYTES = 4096, CHUNK_NBYTES = 2 << 20, LINE_NBYTES = 512 };
 
-/* Attempts without a blocker, and the sizes of blockers: at the last attempt they occupy 28 GiB, or 16 with memory. */
-enum { PLAIN_TRIES = 4 };
+/* Attempts without a blocker, and the sizes of blockers: at the last attempt they occupy 28 GiB, or 16 with memory.
+ * Other tenants may need that meanwhile, so together they take a quarter of what is free for this one at most. */
+enum { PLAIN_TRIES = 4, SHARE_OF_FREE = 4 };
 static const uint64_t BLOCKER_NBYTES = 64 << 20, BLOCKER_NBYTES_MAX = 4ull << 30, MEMORY_NBYTES_MAX = 2ull << 30;
+static const uint64_t KEPT_NBYTES_MAX = 64 << 20; /* of pools' rejected allocations, in the whole process */
 
 struct claim {
   uint64_t begin, end;
@@ -145,8 +147,8 @@ bool vgs_claim(uint64_t address, uint64_t nbytes) {
 
 /* --- attempts --- */
 
-static void hold(struct vgs_claiming *c, CUdeviceptr address, uint64_t nbytes) {
-  c->blockers[c->blocked++] = (struct vgs_claim_blocker){address, nbytes};
+static void hold(struct vgs_claiming *c, CUdeviceptr address, uint64_t nbytes, bool there) {
+  c->blockers[c->blocked++] = (struct vgs_claim_blocker){address, nbytes, there};
 }
 
 /* Reserve addresses in the worker, wherever they come to lie: there, if possible. Takes no memory. */
@@ -154,36 +156,50 @@ static bool reserve(struct vgs_claiming *c, CUdeviceptr hint, uint64_t nbytes) {
   CUdeviceptr got;
   if (c->blocked == VGS_CLAIM_BLOCKERS || vgs_send_cuMemAddressReserve(&got, nbytes, 0, hint, 0))
     return false;
-  hold(c, got, nbytes);
+  hold(c, got, nbytes, got == hint);
   return got == hint;
+}
+
+/* How much memory blockers may take; asked for once. */
+static uint64_t memory_left(struct vgs_claiming *c) {
+  size_t left = 0, total;
+  if (!c->asked && !vgs_send_cuMemGetInfo_v2(&left, &total))
+    c->memory_nbytes = left / SHARE_OF_FREE;
+  c->asked = true;
+  return c->memory_nbytes;
 }
 
 /* Occupy the addresses that are next to the rejected allocation, where the driver would put the next one. A driver that
  * reserves them elsewhere may do so for a reason that does not hold for allocations, so then memory is allocated, too;
- * half as much each time that a limit refuses it. */
+ * half as much each time that a limit refuses it. Not in a stream's order: freeing it waits for the device. */
 static void block(struct vgs_claiming *c) {
   uint64_t nbytes = BLOCKER_NBYTES << (c->tries - PLAIN_TRIES), last = c->last & ~(uint64_t)(CHUNK_NBYTES - 1);
   if (nbytes > BLOCKER_NBYTES_MAX)
     nbytes = BLOCKER_NBYTES_MAX;
   uint64_t above = (c->last + c->nbytes + CHUNK_NBYTES - 1) & ~(uint64_t)(CHUNK_NBYTES - 1);
-  if (reserve(c, c->up ? above : last > nbytes ? last - nbytes : 0, nbytes))
+  if (reserve(c, c->up ? above : last > nbytes ? last - nbytes : 0, nbytes) || c->is_ordered)
     return;
   CUdeviceptr got;
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  for (nbytes = nbytes > MEMORY_NBYTES_MAX ? MEMORY_NBYTES_MAX : nbytes;
+  uint64_t left = memory_left(c), most = left < MEMORY_NBYTES_MAX ? left : MEMORY_NBYTES_MAX;
+  for (nbytes = nbytes > most ? most & ~(uint64_t)(CHUNK_NBYTES - 1) : nbytes;
        nbytes >= CHUNK_NBYTES && result == CUDA_ERROR_OUT_OF_MEMORY && c->blocked < VGS_CLAIM_BLOCKERS; nbytes /= 2)
-    if (!(result = vgs_send_cuMemAlloc_v2(&got, nbytes)))
-      hold(c, got, 0);
+    if (!(result = vgs_send_cuMemAlloc_v2(&got, nbytes))) {
+      hold(c, got, 0, false);
+      c->memory_nbytes -= nbytes;
+    }
 }
 
-/* Free the blockers, or those that have memory. Returns whether there was one. */
-static bool unblock(struct vgs_claiming *c, bool memory_only) {
+/* Free blockers: all, those that do not lie where they were wanted, or those that have memory. Returns whether there
+ * was one. */
+enum which { ALL, ELSEWHERE, WITH_MEMORY };
+static bool unblock(struct vgs_claiming *c, enum which which) {
   int kept = 0, count = c->blocked;
   for (int i = 0; i < count; i++) {
     const struct vgs_claim_blocker *b = &c->blockers[i];
     if (!b->nbytes)
       vgs_send_cuMemFree_v2(b->address);
-    else if (memory_only)
+    else if (which == WITH_MEMORY || (which == ELSEWHERE && b->there))
       c->blockers[kept++] = *b;
     else
       vgs_send_cuMemAddressFree(b->address, b->nbytes);
@@ -222,25 +238,38 @@ static void explain(const struct vgs_claiming *c) {
           (unsigned long long)c->last);
 }
 
+/* A pool hands out again at once what it is given back, and would do so at each later allocation: what is little stays
+ * allocated. */
+static void keep(struct vgs_claiming *c) {
+  static uint64_t kept_nbytes;
+  uint64_t nbytes = c->count * c->nbytes;
+  if (__atomic_add_fetch(&kept_nbytes, nbytes, __ATOMIC_RELAXED) <= KEPT_NBYTES_MAX)
+    c->count = 0;
+  else
+    __atomic_sub_fetch(&kept_nbytes, nbytes, __ATOMIC_RELAXED);
+}
+
 bool vgs_claim_made(struct vgs_claiming *c, CUresult *result, CUdeviceptr address, uint64_t nbytes) {
   if (!*result && !vgs_claim(address, nbytes)) {
     c->up = c->tries && address > c->last;
     c->first = c->tries ? c->first : address;
     c->rejected[c->count++] = c->last = address;
     c->nbytes = nbytes;
-    if (++c->tries < VGS_CLAIM_TRIES) {
+    if (++c->tries < VGS_CLAIM_TRIES && !(c->in_pool && c->gave_back)) {
       if (c->tries >= PLAIN_TRIES)
         block(c);
       return true;
     }
     *result = CUDA_ERROR_OUT_OF_MEMORY;
-  } else if (*result == CUDA_ERROR_OUT_OF_MEMORY && (unblock(c, true) || c->count)) {
-    c->releasing = true; /* what is held here may be the memory that is lacking; its addresses are reserved, unless a
-                             pool keeps them mapped */
+  } else if (*result == CUDA_ERROR_OUT_OF_MEMORY && (unblock(c, WITH_MEMORY) || c->count)) {
+    c->releasing = c->gave_back = true; /* what is held here may be the memory that is lacking; its addresses are
+                             reserved, unless a pool keeps them mapped */
     return true;
   }
-  unblock(c, false);
+  if (c->in_pool && !*result)
+    keep(c);
   c->ended = c->releasing = true;
+  c->failed = *result;
   if (c->tries)
     vgs_log(VGS_LOG_INFO, "device memory at %#llx lies over memory of this process: %s", (unsigned long long)c->first,
             *result ? "none could be had elsewhere" : "allocated elsewhere");
@@ -250,12 +279,14 @@ bool vgs_claim_made(struct vgs_claiming *c, CUresult *result, CUdeviceptr addres
 }
 
 bool vgs_claim_rejected(struct vgs_claiming *c, CUdeviceptr *address) {
-  if (c->released && !c->ended)
+  if (c->released && !c->in_pool && !(c->ended && c->failed))
     reserve(c, c->released, (c->nbytes + CHUNK_NBYTES - 1) & ~(uint64_t)(CHUNK_NBYTES - 1));
   c->released = 0;
   c->releasing = c->releasing && c->count;
   if (c->releasing)
     *address = c->released = c->rejected[--c->count];
+  else if (c->ended && c->blocked) /* those that stay keep later allocations from the program's memory */
+    unblock(c, c->failed ? ALL : ELSEWHERE);
   return c->releasing;
 }
 

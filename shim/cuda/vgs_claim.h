@@ -21,12 +21,14 @@ bool vgs_claim(uint64_t address, uint64_t nbytes);
 /* One allocation at a claimed address. An allocation that overlaps the program's memory is held while another one is
  * made, so that the address is not returned again. A driver puts neighbours next to one another, and a program may have
  * several GB mapped there: after a few attempts each is preceded by a blocker, which occupies more and more addresses
- * in the worker until the end. Blockers are reservations of addresses where possible, and else memory. Imports of cuIpc
+ * in the worker. Blockers are reservations of addresses where possible, and else memory, of which others
+ * may be in need: a part of what is free. Imports of cuIpc
  * and allocations of graphs have one attempt only. */
 enum { VGS_CLAIM_TRIES = 16, VGS_CLAIM_BLOCKERS = 3 * VGS_CLAIM_TRIES };
 struct vgs_claim_blocker {
   CUdeviceptr address;
   uint64_t nbytes; /* of a reservation; 0: allocated memory */
+  bool there;      /* a reservation that lies where it was wanted */
 };
 struct vgs_claiming {
   CUdeviceptr rejected[VGS_CLAIM_TRIES]; /* those that are still held */
@@ -38,6 +40,12 @@ struct vgs_claiming {
   bool releasing;                        /* the caller is to release what is held */
   CUdeviceptr released;                  /* what it has just been given to release */
   bool ended;                            /* no further attempt */
+  bool failed;                           /* and no allocation */
+  bool is_ordered;                       /* a stream's order holds for it: nothing waits for the device meanwhile */
+  bool in_pool;                          /* released, it goes back to a pool */
+  bool gave_back;                        /* what was rejected has been released, so that there is room */
+  bool asked;                            /* how much memory is free */
+  uint64_t memory_nbytes;                /* that blockers may still take */
   struct vgs_claim_blocker blockers[VGS_CLAIM_BLOCKERS];
   int blocked; /* number of blockers */
 };

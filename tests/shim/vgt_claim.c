@@ -1,7 +1,9 @@
 /* One allocation by the loop of vgs_claim.h, from a driver that reuses the next free address in one direction, while
  * this process has addresses mapped there. Arguments: the direction (up, down), where reservations lie (there, away,
- * refused), MiB of memory, MiB of the allocation, and MiB below and above the first address where the mapping begins
- * and ends. Prints the result, the MiB that stay allocated and the number of reservations that stay. */
+ * refused), MiB of memory, MiB of the allocation, MiB below and above the first address where the mapping begins and
+ * ends, and any word for an allocation from a pool. Prints the result, the MiB that stay allocated, the number of
+ * reservations that stay, the MiB that were allocated at most, and how many attempts an allocation of 2 MiB after that
+ * takes. */
 #include "vgs_claim.c"
 
 #define MIB (1ull << 20)
@@ -10,9 +12,10 @@
 
 static struct range {
   uint64_t begin, end;
-  bool memory;
+  bool memory, pooled; /* pooled: freed into the pool, which hands it out again */
 } live[100];
 static int count;
+static uint64_t most;
 static bool up;
 static const char *reservations;
 static uint64_t memory;
@@ -36,7 +39,8 @@ static CUresult make(CUdeviceptr *at, uint64_t from, uint64_t nbytes, bool of_me
   *at = up ? from : from - nbytes;
   while ((hit = overlap(*at, *at + nbytes)))
     *at = up ? hit->end : hit->begin - nbytes;
-  live[count++] = (struct range){*at, *at + nbytes, of_memory};
+  live[count++] = (struct range){*at, *at + nbytes, of_memory, false};
+  most = used(true) > most ? used(true) : most;
   return CUDA_SUCCESS;
 }
 
@@ -51,13 +55,17 @@ CUresult vgs_send_cuMemAlloc_v2(CUdeviceptr *at, size_t nbytes) {
   return nbytes > memory - used(true) ? CUDA_ERROR_OUT_OF_MEMORY : make(at, START, nbytes, true);
 }
 
+CUresult vgs_send_cuMemGetInfo_v2(size_t *left, size_t *total) {
+  return *left = memory - used(true), *total = memory, CUDA_SUCCESS;
+}
+
 CUresult vgs_send_cuMemAddressReserve(CUdeviceptr *at, size_t nbytes, size_t alignment, CUdeviceptr hint,
                                       unsigned long long flags) {
   if (*reservations == 'r' || alignment || flags)
     return CUDA_ERROR_NOT_PERMITTED;
   if (*reservations == 'a' || !hint || overlap(hint, hint + nbytes))
     return make(at, AWAY, nbytes, false);
-  live[count++] = (struct range){ *at = hint, hint + nbytes, false};
+  live[count++] = (struct range){ *at = hint, hint + nbytes, false, false};
   return CUDA_SUCCESS;
 }
 
@@ -68,9 +76,39 @@ size_t vgs_log_escape(char *into, size_t capacity, const char *text) {
   return (size_t)snprintf(into, capacity, "%s", text);
 }
 
+static CUresult take(CUdeviceptr *at, uint64_t nbytes) {
+  for (struct range *r = live; r < live + count; r++)
+    if (r->pooled && r->end - r->begin == nbytes)
+      return *at = r->begin, r->pooled = false, CUDA_SUCCESS;
+  return vgs_send_cuMemAlloc_v2(at, nbytes);
+}
+
+static void give_back(CUdeviceptr at, bool to_pool) {
+  for (struct range *r = live; r < live + count && to_pool; r++)
+    r->pooled |= r->begin == at && r->memory;
+  if (!to_pool)
+    vgs_send_cuMemFree_v2(at);
+}
+
+/* Returns how many attempts were made. */
+static int allocate(uint64_t nbytes, bool in_pool, CUresult *result, CUdeviceptr *told) {
+  struct vgs_claiming claiming = {.is_ordered = in_pool, .in_pool = in_pool};
+  int attempts = 0;
+  bool again;
+  do {
+    *result = in_pool ? take(told, nbytes) : vgs_send_cuMemAlloc_v2(told, nbytes);
+    again = vgs_claim_made(&claiming, result, *told, nbytes);
+    for (CUdeviceptr taken; vgs_claim_rejected(&claiming, &taken);)
+      give_back(taken, in_pool);
+    attempts++;
+  } while (again);
+  return attempts;
+}
+
 int main(int argc, char **argv) {
-  if (argc != 7)
+  if (argc != 7 && argc != 8)
     return 2;
+  bool in_pool = argc == 8;
   up = *argv[1] == 'u';
   reservations = argv[2];
   memory = strtoull(argv[3], NULL, 10) * MIB;
@@ -79,19 +117,13 @@ int main(int argc, char **argv) {
   uint64_t end = START + (uint64_t)strtoll(argv[6], NULL, 10) * MIB;
   if (map(begin, end - begin) == MAP_FAILED)
     return 3;
-  CUresult result;
-  CUdeviceptr told = 0;
-  struct vgs_claiming claiming = {.count = 0};
-  bool again;
-  do {
-    result = vgs_send_cuMemAlloc_v2(&told, nbytes);
-    again = vgs_claim_made(&claiming, &result, told, nbytes);
-    for (CUdeviceptr taken; vgs_claim_rejected(&claiming, &taken);)
-      (void)vgs_send_cuMemFree_v2(taken);
-  } while (again);
+  CUresult result, later;
+  CUdeviceptr told = 0, second;
+  allocate(nbytes, in_pool, &result, &told);
   bool wrong = !result && told < end && told + nbytes > begin;
-  printf("%d %llu %llu%s\n", (int)result, (unsigned long long)(used(true) / MIB), (unsigned long long)used(false),
-         wrong ? " over the mapping" : "");
+  printf("%d %llu %llu %llu", (int)result, (unsigned long long)(used(true) / MIB), (unsigned long long)used(false),
+         (unsigned long long)(most / MIB));
+  printf(" %d%s\n", allocate(2 * MIB, in_pool, &later, &second), wrong ? " over the mapping" : "");
   vgs_claim_fini();
   return 0;
 }
