@@ -156,7 +156,7 @@ fuzz-threads: build ## the same search under ThreadSanitizer
 fuzz-floor: build ## which lines of the executor that search executes in FUZZ_S seconds, beside what it must (tests/fuzz/floor.tsv)
 	@$(PY) -m tests.fuzz.in_process $(FUZZ_S) --floor
 
-worker-lines: build ## the same of what needs a driver or a confined process, by tests with workers of their own
+worker-lines: build ## one table: lines that the search executes, that tests with workers of their own do, and both
 	@$(PY) -m tests.fuzz.worker_lines
 
 STREAMS ?= 20

@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).parent
 FLOOR = HERE / "floor.tsv"
+FLOOR_WORKERS = HERE / "floor_workers.tsv"
 Lines = dict[str, dict[int, bool]]  # of each file: its executable lines, and whether they have been executed
 
 
@@ -47,3 +48,19 @@ def percent(lines: Lines) -> dict[str, int]:
 def read_floor(path: Path = FLOOR) -> dict[str, int]:
     rows = (line.split("\t") for line in path.read_text().splitlines() if line and not line.startswith("#"))
     return {name: int(least) for name, least, *_why in rows}
+
+
+def table(of_search: Lines, of_workers: Lines) -> tuple[list[str], list[str]]:
+    """Lines of a table of all files, and the files below their floor: the search's where it has one, else of both. What
+    was not measured lacks nothing."""
+    searched, tested, both = percent(of_search), percent(of_workers), percent(united(of_search, of_workers))
+    floor, floor_of_both = read_floor(FLOOR), read_floor(FLOOR_WORKERS)
+    lines, lacking = [f"{'':<28}{'search':>8}{'workers':>9}{'both':>6}{'floor':>7}"], []
+    for name, percents in both.items():
+        of = searched if name in floor else both
+        least = floor.get(name, floor_of_both.get(name, 0))
+        short = bool(of_search if name in floor else of_workers) and of[name] < least
+        lacking += [name] if short else []
+        columns = f"{searched.get(name, 0):>8}{tested.get(name, 0):>9}{percents:>6}{least or 'none':>7}"
+        lines.append(f"{name:<28}{columns}{'  below' if short else ''}")
+    return lines, lacking

@@ -1,8 +1,11 @@
-"""Lines of the executor that tests with workers of their own execute: what needs a driver, or a confined process.
+"""Lines of the executor that the search and tests with workers of their own execute: the latter, what needs a driver or
+a confined process.
 
 `python -m tests.fuzz.worker_lines [--search SECONDS] [--unite FILE] [TESTS ...]` (`make worker-lines`) builds the
-extension with gcov in a copy of the checkout, runs the tests there, and compares the lines that they and the search
-(in_process.py) execute together with floor_workers.tsv. The counts of all processes are one file
+extension with gcov in a copy of the checkout, runs the tests there, then the search (in_process.py), and prints of
+every file what each of them and both together execute, and the floor: of the search (floor.tsv), or of both
+(floor_workers.tsv). With `--no-tests --unite FILE` the tests' lines are those that were saved. The counts of
+all processes are one file
 (workers/vgt_shared_counts.c). `--save FILE` keeps the lines, as on a machine with a card, for `--unite`. Behind `--`
 are pytest's arguments, as `-- -m gpu tests/gpu` on a card.
 """
@@ -23,7 +26,7 @@ from pathlib import Path
 from vgpud.cli.descendants import Descendants
 
 from tests.fuzz.in_process import measure_lines
-from tests.fuzz.lines import ROOT, Lines, executed_lines, percent, read_floor, united
+from tests.fuzz.lines import ROOT, Lines, executed_lines, table, united
 
 PARTS = ("daemon", "guest", "protocol", "shim", "tests")
 TESTS = (
@@ -32,7 +35,7 @@ TESTS = (
     "tests/daemon/executor",
     "tests/daemon/supervision/test_warm_workers.py",
 )
-FLOOR = Path(__file__).with_name("floor_workers.tsv")
+BATCHES = -20
 HERE = Path(__file__).parent
 COUNTED = "--coverage -fprofile-update=atomic -O0 -fdata-sections -Wno-maybe-uninitialized"
 WRITE = "import vgpud._executor"
@@ -116,12 +119,13 @@ def end(process: subprocess.Popen[bytes], below: Descendants) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.fuzz.worker_lines")
     parser.add_argument("tests", nargs="*", default=TESTS, help=" ".join(TESTS))
-    parser.add_argument("--search", type=float, metavar="SECONDS", help="of the search; below 0: that many batches")
+    parser.add_argument("--search", type=float, default=BATCHES, metavar="SECONDS", help="below 0: that many batches")
+    parser.add_argument("--no-tests", action="store_true", help="only --unite")
     parser.add_argument("--limit-s", type=float, help="of the tests")
     parser.add_argument("--save", type=Path, help="file of the lines")
     parser.add_argument("--unite", type=Path, nargs="*", default=[], help="files of --save, of the same sources")
     given = parser.parse_args()
-    status, of_workers = run(list(given.tests), given.limit_s)
+    status, of_workers = (0, {}) if given.no_tests else run(list(given.tests), given.limit_s)
     if given.save:
         given.save.write_text(json.dumps(of_workers))
     for path in given.unite:
@@ -132,12 +136,8 @@ def main() -> int:
     of_search: Lines = {}
     if given.search:
         [of_search] = measure_lines(given.search, seed=1)
-    floor, alone, both = read_floor(FLOOR), percent(of_workers), percent(united(of_workers, of_search))
-    searched = percent(of_search)
-    for name in both:
-        row = (name, alone.get(name, 0), searched.get(name, 0), both[name], floor.get(name, "none"))
-        print("{}\tworkers {}\tsearch {}\tboth {}\tfloor {}".format(*row))
-    lacking = [name for name, least in floor.items() if both.get(name, 0) < least]
+    lines, lacking = table(of_search, of_workers)
+    print("\n".join(lines))
     print(f"below the floor: {lacking}" if lacking else "all files reach their floor")
     return status or bool(lacking)
 
