@@ -145,6 +145,10 @@ class HostileSession:
         socket.send_fds(self.sock, [bytes(record)], [fd])
         return fd, self.reply()[0]
 
+    def wait_for_a_word(self) -> None:
+        """Have STREAM wait for a word that nobody writes."""
+        self.send("cuStreamWaitValue32_v2", addr=self.memory + 8, stream=STREAM, value=1, flags=0)
+
     def is_served(self) -> bool:
         """Whether the worker still executes this session's calls."""
         self.launch("store", self.memory, stream=SECOND_STREAM)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.hostile_session import PINNED, HostileSession
+from tests.daemon.hostile_session import PINNED, STREAM, HostileSession
 from tests.daemon.running import Running, vgpud_with_real_workers
 
 GIB = 1 << 30
@@ -52,6 +52,17 @@ def test_AT9_what_a_session_had_is_free_at_its_end(tmp_path: Path) -> None:
         for _ in range(3):
             with HostileSession(running) as session:
                 assert offer(session, PINNED, 64 << 20) == 0
+
+
+def test_AT9_what_a_session_had_is_free_although_its_threads_do_not_return(tmp_path: Path) -> None:
+    """They wait for a word that nobody writes."""
+    with limited(tmp_path, 64) as running:
+        for _ in range(2):
+            with HostileSession(running) as session:
+                assert offer(session, PINNED, 64 << 20) == 0
+                session.wait_for_a_word()
+                session.send_queued("cuStreamSynchronize", hStream=STREAM)
+            session.ended()
             session.ended()
 
 

@@ -109,6 +109,17 @@ def test_an_endless_kernel_goes_with_its_client(running, answered):
     assert hostile.ended() == ("exit 0", GONE)
 
 
+@pytest.mark.parametrize("threads", [1, EXECUTOR_THREADS + 8], ids=["one", "every thread"])
+def test_a_wait_for_a_word_that_nobody_writes_goes_with_its_client(running, threads):
+    """What waits for the stream may never return: the end of the worker's process ends it."""
+    with HostileSession(running) as hostile:
+        hostile.wait_for_a_word()
+        for _ in range(threads):
+            hostile.send("cuStreamSynchronize", hStream=STREAM)
+    how, _ = hostile.ended()
+    assert how == "exit 0"
+
+
 def test_callbacks_that_nobody_runs_go_with_their_client(running):
     with HostileSession(running) as hostile:
         for number in range(100):
