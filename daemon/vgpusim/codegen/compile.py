@@ -43,6 +43,7 @@ from vgpusim.codegen import (  # noqa: F401  (each registers its emitters)
     native,
     outline,
     passes,
+    shared_forms,
 )  # fmt: skip
 from vgpusim.codegen.cache import DiskCache, key_of
 from vgpusim.codegen.emit_cluster import Dimensions
@@ -128,10 +129,10 @@ def compile_entry(
             return _unpack(stored)
     code = None
     try:
-        text, compiled, e = _lower(module, name, block, cooperative, confined, watched, cluster, counted)
+        text, compiled, warp = _lower(module, name, block, cooperative, confined, watched, cluster, counted)
         if quick and len(text) >= QUICK_LEAST_NBYTES:
             try:
-                code = _assemble_quickly(text, e)
+                code = _assemble_quickly(text, warp, cache)
             except Exception as error:  # the whole text is compiled instead
                 _reported(_internal(name, error), module, block, cooperative, cache)
         quick = code is not None
@@ -152,10 +153,14 @@ def compile_entry(
     return compiled
 
 
-def _assemble_quickly(text: str, e: Emitter) -> bytes | None:
+def _assemble_quickly(text: str, warp: WarpFunction, cache: DiskCache | None) -> bytes | None:
     """None: the kernel cannot be compiled quickly. Raises whatever LLVM says of text that it refuses."""
-    cheap = outline.outlined(text, _temporary(e))
-    return None if cheap is None else native.assemble_quickly(replaceable(cheap, max(1, len(text) * QUICK_NS)))
+    made = outline.outlined(text, warp.without_copies(), _temporary(warp.e), _compiler_version())
+    if made is None:
+        return None
+    cheap, modules = made
+    code = native.assemble_quickly(replaceable(cheap, max(1, len(text) * QUICK_NS)))
+    return native.bundle(code, shared_forms.objects_of(modules, cache))
 
 
 def _check_symbols(name: str, code: bytes) -> None:
@@ -222,7 +227,7 @@ def _lower(
     watched: bool,
     cluster: Dimensions | None,
     counted: bool,
-) -> tuple[str, CompiledKernel, Emitter]:
+) -> tuple[str, CompiledKernel, WarpFunction]:
     cluster = cluster or module.entry(name).cluster
     if cluster is not None and cooperative:
         raise PtxError(f"{name}: cooperative launches of clusters are not supported", NOT_SUPPORTED)
@@ -261,7 +266,7 @@ def _lower(
         resident,
         interleaved,
     )
-    return whole, compiled, e
+    return whole, compiled, warp
 
 
 def _temporary(e: Emitter) -> set[str]:

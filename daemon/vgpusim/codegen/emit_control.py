@@ -11,7 +11,7 @@ kernel: see spill.py."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from vgpusim.codegen import (
     abi,
@@ -39,6 +39,7 @@ _YIELD_PERIOD = 256  # rounds of a spinning loop before lanes outside it may run
 _DOUBLED_INSTRUCTIONS = 64  # blocks of loops up to this size are made for all lanes and for some
 _LARGE_NBYTES = 600_000  # a warp function with more text than this, copies included, is large
 _COPY_NBYTES = 110  # estimated text that saves or restores one register
+_SAVED = f"{BEGIN}saved"  # begins a copy
 _PATIENCE = 64  # rounds of waiting loops before other warps may run
 _MEET = frozenset(
     [
@@ -74,6 +75,8 @@ class WarpFunction:
         self.latches: dict[int, list[int]] = {}
         for header, last in e.graph.loops:
             self.latches.setdefault(last, []).append(header)
+        self.body: list[str] = []
+        self.prologue: list[str] = []
         self.large = False
         self.early: set[int] = set()  # barriers before which registers are saved as soon as they have their values
         self.spins = bool(e.analysis.spin_loops & self.divergent)
@@ -95,18 +98,27 @@ class WarpFunction:
     def emit(self, turns: Turns) -> str:
         """The text of the function. Turns.ROWS: it is a part of one that runs CTAs of a row, and %state is %ctaid.x."""
         e = self.e
-        e.in_rows = in_rows = turns is Turns.ROWS
+        e.in_rows = turns is Turns.ROWS
         self.inlined = turns is not Turns.IN_ORDER
         for index in range(len(self.blocks)):
             e.position = index
             self._block(index)
-        body = e.lines
+        self.body = body = e.lines
         copies = sum(map(len, (*self.spills.saved.values(), *self.spills.restored.values())))
         self.large = sum(map(len, body)) + copies * _COPY_NBYTES > _LARGE_NBYTES
         e.lines = []
         self._prologue()
-        prologue = e.lines
-        own = {slot: offset for slot, _, offset in self.spills.places if self.large or slot in self.spills.homes}
+        self.prologue, e.lines = e.lines, []
+        return self._text(body, self.large)
+
+    def without_copies(self) -> str:
+        """The text of the function, once it has been emitted, with all that a barrier saves in its place all the time.
+        At a barrier a warp goes on in either: the places are the same."""
+        return self._text(list(_without_copies(self.body)), large=True)
+
+    def _text(self, body: list[str], large: bool) -> str:
+        e = self.e
+        own = {slot: offset for slot, _, offset in self.spills.places if large or slot in self.spills.homes}
         kinds = {e.slot(r): f"{e.slot_type(r)}, align 64" for r in e.live.registers}
         kinds |= {f"%{name}": f"{kind}, align 64" for name, kind in e.allocas.items()}
         masks = {f"%m{i}": "i32" for i in range(len(self.blocks))}
@@ -125,12 +137,12 @@ class WarpFunction:
         # Masks that lie in the frame keep their values from one call of the function to the next; others begin at 0.
         each_call, first_call = ([], clear) if "%m0" in own else (clear, [])
         resumes = " ".join(f"i32 {n + 1}, label %resume{i}" for n, i in enumerate(self.barriers))
-        state = "0" if in_rows else "%state"
+        state = "0" if e.in_rows else "%state"
         begin = [f"  switch i32 {state}, label %start [ {resumes} ]", "start:"]
         begin += [*first_call, "  store i32 %init, ptr %m0", "  br label %b0"]
         for index in self.barriers:
-            begin += [*self._save(index), *self._resume(index)]
-        lines = ["entry:", *self._memory(), *slots, *prologue, *counters, *each_call, *begin, *body, *self._end()]
+            begin += [*self._save(index, large), *self._resume(index, large)]
+        lines = ["entry:", *self._memory(), *slots, *self.prologue, *counters, *each_call, *begin, *body, *self._end()]
         inlining = "alwaysinline" if self.inlined else "noinline"
         return f"define internal i32 @warp({WARP_ARGUMENTS}) {inlining} #0 {{\n" + "\n".join(lines) + "\n}\n"
 
@@ -471,26 +483,26 @@ class WarpFunction:
         """Save registers."""
         e = self.e
         for slot, kind, offset in places:
-            e.lines.append(f"{BEGIN}saved")
+            e.lines.append(_SAVED)
             text = e.v(f"load {kind}, ptr {slot}")
             e.e(f"store {kind} {text}, ptr {e.v(f'getelementptr i8, ptr %frame, i64 {offset}')}, align 4")
             e.lines.append(END)
 
-    def _save(self, index: int) -> list[str]:
+    def _save(self, index: int, large: bool) -> list[str]:
         e = self.e
         outer, e.lines = e.lines, []
         e.label(f"save{index}")
-        if not self.large and index not in self.early:
+        if not large and index not in self.early:
             self._copy(self.spills.saved[index])
         e.e(f"ret i32 {self.barriers.index(index) + 1}")
         lines, e.lines = e.lines, outer
         return lines
 
-    def _resume(self, index: int) -> list[str]:
+    def _resume(self, index: int, large: bool) -> list[str]:
         e = self.e
         outer, e.lines = e.lines, []
         e.label(f"resume{index}")
-        for slot, kind, offset in () if self.large else self.spills.restored[index]:
+        for slot, kind, offset in () if large else self.spills.restored[index]:
             e.lines.append(f"{BEGIN}restored")
             text = e.v(f"load {kind}, ptr {e.v(f'getelementptr i8, ptr %frame, i64 {offset}')}, align 4")
             e.e(f"store {kind} {text}, ptr {slot}")
@@ -509,6 +521,16 @@ class WarpFunction:
             self._jump(self.blocks[index].successors[0])
         lines, e.lines = e.lines, outer
         return lines
+
+
+def _without_copies(lines: Sequence[str]) -> Iterator[str]:
+    copies = False
+    for line in lines:
+        copies |= line == _SAVED
+        if not copies:
+            yield line
+        elif line == END:
+            copies = False
 
 
 def _is_barrier(ins: ir.Instruction) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
+import struct
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import llvmlite.binding as _llvm
@@ -15,6 +17,8 @@ llvm: Any = _llvm
 _lock = threading.Lock()  # for target machines, which threads share; llvmlite has a lock of its own
 _machines: dict[int, Any] = {}
 _QUICK_NBYTES, _PLAIN_NBYTES = 1_000_000, 3_000_000  # of IR; measured: docs/simulator.md
+_BUNDLE_MAGIC = b"vgpuobjs"
+_BUNDLE, _PART = struct.Struct("<8sIQ"), struct.Struct("<II")  # parts, bytes of the first; bytes of a name and its part
 IS_X86 = platform.machine() in ("x86_64", "AMD64")
 
 llvm.initialize_native_target()
@@ -22,6 +26,7 @@ llvm.initialize_native_asmprinter()
 llvm.initialize_native_asmparser()
 
 
+@functools.cache
 def cpu_name() -> str:
     """Name and features of the CPU that code is generated for; part of the cache key."""
     return f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"
@@ -106,17 +111,39 @@ def _parsed(text: str, machine: Any) -> Any:
     return module
 
 
+def bundle(code: bytes, parts: Mapping[str, bytes]) -> bytes:
+    """An object file and, by name, those of functions that it calls, as one."""
+    head = _BUNDLE.pack(_BUNDLE_MAGIC, len(parts), len(code)) + code
+    return head + b"".join(_PART.pack(len(name), len(part)) + name.encode() + part for name, part in parts.items())
+
+
+def _parts(code: bytes) -> tuple[bytes, dict[str, bytes]]:
+    if not code.startswith(_BUNDLE_MAGIC):
+        return code, {}
+    _, count, nbytes = _BUNDLE.unpack_from(code)
+    at = _BUNDLE.size + nbytes
+    parts = {}
+    for _ in range(count):
+        name_nbytes, part_nbytes = _PART.unpack_from(code, at)
+        name_at, at = at + _PART.size, at + _PART.size + name_nbytes + part_nbytes
+        parts[code[name_at : name_at + name_nbytes].decode()] = code[name_at + name_nbytes : at]
+    return code[_BUNDLE.size : _BUNDLE.size + nbytes], parts
+
+
 def missing_symbols(code: bytes) -> list[str]:
-    """Undefined symbols this process cannot provide; loading such an object would call address 0."""
+    """Undefined symbols that neither a bundle's parts nor this process provide; loading such an object would call
+    address 0."""
     process = ctypes.CDLL(None)
-    names = [name for name in read_undefined(code) if name != "_GLOBAL_OFFSET_TABLE_"]
+    own, parts = _parts(code)
+    names = [name for name in read_undefined(own) if name != "_GLOBAL_OFFSET_TABLE_" and name not in parts]
     return [name for name in names if llvm.address_of_symbol(name) is None and not hasattr(process, name)]
 
 
 class LoadedObject:
-    """An object file linked into this process; dropping it unmaps the code."""
+    """An object file, or a bundle, linked into this process; dropping it unmaps the code."""
 
     def __init__(self, code: bytes) -> None:
+        own, parts = _parts(code)
         with _lock:
             module = llvm.parse_assembly("")
             features = llvm.get_host_cpu_features().flatten()
@@ -124,7 +151,8 @@ class LoadedObject:
                 cpu=llvm.get_host_cpu_name(), features=features, jit=True
             )
             self._engine = llvm.create_mcjit_compiler(module, machine)
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+            for part in (own, *parts.values()):
+                self._engine.add_object_file(llvm.ObjectFileRef.from_data(part))
             self._engine.finalize_object()
 
     def address(self, symbol: str) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from vgpusim.codegen.emitter import BEGIN, END
+from vgpusim.codegen.shared_forms import PLACEHOLDER, Definitions, name_of
 
 _NAMES = re.compile(r'(%"[^"]*"|%[\w.]+|@\.s\d+|^[\w.]+(?=:))', re.MULTILINE)  # with those of the labels
 _MADE = re.compile(r"^  (%\"[^\"]*\"|%[\w.]+) = (.*)$", re.MULTILINE)
@@ -33,6 +34,8 @@ _LEAST_NBYTES = 150  # of text: shorter instructions stay where they are
 _STACK_NBYTES = 1 << 19  # of registers' slots: LLVM keeps few of them on the stack when it compiles the whole text
 _FRAME = "getelementptr i8, ptr %frame, "
 _ARGUMENTS = {"%launch": "load ptr,", "%thread": "load ptr,", "%state": "load i32,", "%warp": "load i32,"}  # of @warp
+
+_MAX_SHAPES = 4096
 
 Names = dict[str, int]  # of a unit, numbered in the order in which they come first
 
@@ -78,6 +81,10 @@ class _Form:
     varying: dict[int, str]  # constants that are arguments, and their types
 
 
+# Of instructions of all kernels, by their texts without names, and the numbers of these.
+_shapes: dict[tuple[tuple[str, ...], tuple[int, ...]], _Shape] = {}
+
+
 def type_of(text: str) -> str | None:
     """The type of what an instruction makes; None: not known."""
     found = _CAST.match(text) or _FIRST.match(text)
@@ -89,13 +96,22 @@ def type_of(text: str) -> str | None:
     return "ptr" if text.startswith(("getelementptr i", "alloca ")) else None
 
 
-def outlined(text: str, temporary: Collection[str]) -> str | None:
-    """The text of a kernel (compile.lower), or None: registers would take too much of a thread's stack. `temporary`:
-    slots of registers that no block needs from another."""
+def outlined(
+    text: str, warp: str, temporary: Collection[str], version: bytes = b""
+) -> tuple[str, dict[str, str]] | None:
+    """The text of a kernel (compile.lower), and, by name, the modules of functions that it shares with other kernels;
+    or None: registers would take too much of a thread's stack.
+
+    Args:
+        warp: The text of @warp, with registers in their places (WarpFunction.without_copies).
+        temporary: Slots of registers that no block needs from another.
+        version: Of this compiler: part of the functions' names.
+    """
     begin = text.index("define internal i32 @warp(")
-    head, _, rest = text[begin:].partition("\n")
+    after = text[text.index("\n}\n", begin) + 3 :]
+    head, _, rest = warp.partition("\n")
     head = re.sub("alwaysinline|noinline", "noinline optnone", head)
-    body, _, after = rest.partition("\n}\n")
+    body = rest.removesuffix("\n}\n")
     units = _units(f"{body}\n")
     made = _ARGUMENTS | {name: made for u in units if u.shape is None for name, made in _MADE.findall(u.text)}
     # Others have a place in the frame, such as the operand of a barrier's reduction in a large kernel.
@@ -118,14 +134,30 @@ def outlined(text: str, temporary: Collection[str]) -> str | None:
             lines.append("".join(renamed.get(part, part) for part in _NAMES.split(unit.text)))
         else:
             lines.append(_MADE.sub(lambda m: "" if m[1] in renamed else m[0], unit.text))
-    functions = [_function(form) for form in forms.values()]
+    definitions = Definitions(text[:begin] + after)
+    modules: dict[str, str] = {}
+    functions = [_shared(form, definitions, version, modules) for form in forms.values()]
+    plain = [line for line in lines if isinstance(line, str) and "@" in line]
+    after = definitions.without_unused(after, [*plain, *functions])
     calls = (
         line if isinstance(line, str) else _call(*line, made, renamed, number) for number, line in enumerate(lines)
     )
     entry, _, others = "".join(calls).partition("\n")
     places = "".join(f"  {name} = alloca {kind}\n" for name, kind in slots)
     whole = f"{head}\n{entry}\n{places}{others}}}\n"
-    return text[:begin] + "".join(functions) + whole + after
+    return text[:begin] + "".join(functions) + whole + after, modules
+
+
+def _shared(form: _Form, definitions: Definitions, version: bytes, modules: dict[str, str]) -> str:
+    """The declaration of a form's function, which gets a module of its own, or its text, if it cannot have one."""
+    function = _function(form)
+    module = definitions.module_of(function)
+    if module is None:
+        return function.replace(PLACEHOLDER, f"@{form.name}(").replace("define ", "define internal ", 1)
+    form.name = name_of(module, version)
+    modules[form.name] = module
+    kinds = ", ".join((*form.kinds, *form.varying.values()))
+    return f"declare {form.result} @{form.name}({kinds})\n"
 
 
 def _nbytes(kind: str) -> int:
@@ -135,7 +167,8 @@ def _nbytes(kind: str) -> int:
 
 
 def _units(body: str) -> list[_Unit]:
-    shapes: dict[tuple[tuple[str, ...], tuple[int, ...]], _Shape] = {}
+    if len(_shapes) > _MAX_SHAPES:
+        _shapes.clear()
     units = []
     for is_instruction, text in _split(body):
         parts = _NAMES.split(text)
@@ -147,9 +180,9 @@ def _units(body: str) -> list[_Unit]:
         shape = None
         if is_instruction:
             literals = tuple(parts[::2])
-            shape = shapes.get((literals, numbers))
+            shape = _shapes.get((literals, numbers))
             if shape is None:
-                shape = shapes[literals, numbers] = _shape(text, names)
+                shape = _shapes[literals, numbers] = _shape(text, names)
         units.append(_Unit(text, names, shape))
     return units
 
@@ -274,7 +307,7 @@ def _function(form: _Form) -> str:
     listed = [f"{kind} %a{number}" for kind, number in zip(form.kinds, shape.arguments, strict=True)]
     listed += [f"{kind} %c{i}" for i, kind in form.varying.items()]
     end = f"{form.result} %v{use.unit.names[use.result]}" if use.result else "void"
-    head = f"define internal {form.result} @{form.name}({', '.join(listed)}) noinline #0"
+    head = f"define {form.result} {PLACEHOLDER}{', '.join(listed)}) noinline #0"
     return f"{head} {{\nentry:\n{splats}{text}  ret {end}\n}}\n"
 
 
