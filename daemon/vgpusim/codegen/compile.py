@@ -11,6 +11,7 @@ import os
 import struct
 import traceback
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -252,8 +253,8 @@ def _lower(
         for t, label in e.strings.items()
     )
     texts = [warp_text, caller_of(turns, e.warp_count), code, *e.helpers.values()]
-    declared = {line for text in texts for line in text.splitlines() if line.startswith("declare")} | e.declarations
-    bodies = "\n".join(line for text in texts for line in text.splitlines() if not line.startswith("declare"))
+    declared, bodies = _apart(texts)
+    declared |= e.declarations
     metadata = f"!0 = !{{}}\n{_RARELY}{LOOPS}!5 = !{{i64 {program.param_nbytes}}}\n"
     whole = strings + "\n".join(sorted(declared)) + "\n" + bodies + "\n" + attributes + metadata
     compiled = CompiledKernel(
@@ -267,6 +268,20 @@ def _lower(
         interleaved,
     )
     return whole, compiled, warp
+
+
+def _apart(texts: Sequence[str]) -> tuple[set[str], str]:
+    """Declarations in texts, and the rest."""
+    declared: set[str] = set()
+    rest = []
+    for text in texts:
+        if "declare" in text:
+            lines = text.splitlines()
+            declared.update(line for line in lines if line.startswith("declare"))
+            rest += [line for line in lines if not line.startswith("declare")]
+        elif text:
+            rest.append(text.removesuffix("\n"))
+    return declared, "\n".join(rest)
 
 
 def _temporary(e: Emitter) -> set[str]:

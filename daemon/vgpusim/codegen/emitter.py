@@ -61,6 +61,7 @@ class Emitter:
         self.is_large = sum(len(block.instructions) for block in self.graph.blocks) > _LARGE_INSTRUCTIONS
         self.in_rows = False  # one call runs CTAs of a row, not a warp
         self.lines: list[str] = []
+        self._register_types: dict[ir.Reg, str] = {}
         self.allocas: dict[str, str] = {}  # name: type
         self.declarations: set[str] = set()
         self.helpers: dict[str, str] = {}
@@ -92,9 +93,10 @@ class Emitter:
 
     def v(self, text: str) -> str:
         """Emit an instruction that gives a value; returns the value's name."""
-        self.counter += 1
-        self.lines.append(f"  %t{self.counter} = {text}")
-        return f"%t{self.counter}"
+        self.counter = number = self.counter + 1
+        name = f"%t{number}"
+        self.lines.append(f"  {name} = {text}")
+        return name
 
     def e(self, text: str) -> None:
         self.lines.append("  " + text)
@@ -147,7 +149,11 @@ class Emitter:
         return _COUPLE.int(reg.nbits) if reg in self.couples else self.register_type(reg)
 
     def register_type(self, reg: ir.Reg) -> str:
-        return (SCALAR if self.shape(reg).pattern.known else LANES).int(reg.nbits)
+        known = self._register_types.get(reg)
+        if known is None:
+            form = SCALAR if self.shape(reg).pattern.known else LANES
+            known = self._register_types[reg] = form.int(reg.nbits)
+        return known
 
     def _load(self, reg: ir.Reg) -> str:
         """The content of a register."""

@@ -6,6 +6,7 @@ not known when the kernel is compiled is None; above it and below it steps still
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from vgpusim.codegen.abi import WARP
 
 LANE_BITS = WARP.bit_length() - 1
 _MAX_STEP = 1 << 28
+_SAME = (0,) * LANE_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Pattern:
     @property
     def uniform(self) -> bool:
         """All lanes agree."""
-        return not any(step != 0 for step in self.steps)
+        return self.steps == _SAME
 
     @property
     def known(self) -> bool:
@@ -37,9 +39,7 @@ class Pattern:
 
     def offsets(self) -> list[int]:
         """The difference of each lane's value from lane 0's, for a known pattern."""
-        steps = [step for step in self.steps if step is not None]
-        assert len(steps) == LANE_BITS
-        return [sum(step for k, step in enumerate(steps) if lane >> k & 1) for lane in range(WARP)]
+        return list(_offsets(self.steps))
 
     def sum(self, other: Pattern) -> Pattern:
         """The pattern of the sum of two values."""
@@ -54,6 +54,8 @@ class Pattern:
 
     def join(self, other: Pattern) -> Pattern:
         """The pattern of a value that is either of the two values, the same one on all lanes."""
+        if self.steps == other.steps:
+            return self
         return Pattern(tuple(a if a == b else None for a, b in zip(self.steps, other.steps, strict=True)))
 
     def separate(self, alignment: int) -> bool:
@@ -70,6 +72,13 @@ class Pattern:
     def bits(self, change: Callable[[int], int]) -> Pattern:
         """The pattern of a bitwise operation on operands without common bits."""
         return Pattern(tuple(change(step) for step in self.steps if step is not None))
+
+
+@functools.lru_cache(1024)
+def _offsets(steps: tuple[int | None, ...]) -> tuple[int, ...]:
+    known = [step for step in steps if step is not None]
+    assert len(known) == LANE_BITS
+    return tuple(sum(step for k, step in enumerate(known) if lane >> k & 1) for lane in range(WARP))
 
 
 def _bounded(step: int | None) -> int | None:

@@ -18,6 +18,7 @@ from vgpusim.codegen.emitter import BEGIN, END
 from vgpusim.codegen.shared_forms import PLACEHOLDER, Definitions, name_of
 
 _NAMES = re.compile(r'(%"[^"]*"|%[\w.]+|@\.s\d+|^[\w.]+(?=:))', re.MULTILINE)  # with those of the labels
+_ONLY_VALUES = re.compile(r'(%"[^"]*"|%[\w.]+|@\.s\d+)')  # the same in text without labels
 _MADE = re.compile(r"^  (%\"[^\"]*\"|%[\w.]+) = (.*)$", re.MULTILINE)
 # Constants that may be arguments: all lanes', and the last operand.
 _CONSTANT = re.compile(r"(?<=splat \()(i\d+) (-?\d+)(?=\))|(?<=, )(i32 |i64 )?(-?\d+)$", re.MULTILINE)
@@ -171,7 +172,7 @@ def _units(body: str) -> list[_Unit]:
         _shapes.clear()
     units = []
     for is_instruction, text in _split(body):
-        parts = _NAMES.split(text)
+        parts = (_NAMES if ":" in text else _ONLY_VALUES).split(text)
         found = parts[1::2]
         if ":" in text:
             found = [name if name[0] in "%@" else f"%{name}" for name in found]

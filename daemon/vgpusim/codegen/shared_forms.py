@@ -16,8 +16,8 @@ PREFIX = "vgx."
 _NAME_DIGITS = 32  # 128 bits
 PLACEHOLDER = "@vgx.form("  # a function's name in its text, until it is known
 _KEPT_NBYTES = 32 << 20  # of objects that this process has compiled or read
-_USED = re.compile(r"@([\w.]+|\")|(?<!\w)(![0-9]+)")
-_NAME, _METADATA = re.compile(r"@([\w.]+)"), re.compile(r"(![0-9]+)")
+_USED = re.compile(r'@([\w.]+|"[^"]*")|(?<!\w)(![0-9]+)')
+_NAME, _METADATA = re.compile(r'@([\w.]+|"[^"]*")'), re.compile(r"(![0-9]+)")
 
 _lock = threading.Lock()
 _objects: OrderedDict[str, bytes] = OrderedDict()  # by name, those used last at the end

@@ -120,6 +120,11 @@ class _Analyser:
         self.written = 0
         for defs in live.defs:
             self.written |= defs
+        every = [(ins, ir.defined(ins)) for block in graph.blocks for ins in block.all()]
+        # Instructions with the registers that they write, and those they read that any instruction writes.
+        self.definitions = [
+            (ins, targets, [reg for reg in ir.used(ins) if self._is_defined(reg)]) for ins, targets in every if targets
+        ]
 
     def run(self) -> Analysis:
         result = self.result
@@ -217,30 +222,25 @@ class _Analyser:
         changed = True
         while changed:
             changed = False
-            for block in self.graph.blocks:
-                for ins in block.all():
-                    targets = ir.defined(ins)
-                    if not targets:
-                        continue
-                    if any(reg not in shapes and self._is_defined(reg) for reg in ir.used(ins)):
-                        continue
-                    new = self._transfer(ins)
-                    if ins.guard is not None and not self._shape(ins.guard).uniform:
-                        new = VARYING
-                    for reg in targets:
-                        old = shapes.get(reg)
-                        shape = VARYING if reg.type == "pred" and not new.uniform else new
-                        merged = shape if old is None else join(old, shape)
-                        if merged != old:
-                            shapes[reg] = merged
-                            changed = True
+            for ins, targets, sources in self.definitions:
+                if any(reg not in shapes for reg in sources):
+                    continue
+                new = self._transfer(ins)
+                if ins.guard is not None and not self._shape(ins.guard).uniform:
+                    new = VARYING
+                for reg in targets:
+                    old = shapes.get(reg)
+                    shape = VARYING if reg.type == "pred" and not new.uniform else new
+                    merged = shape if old is None else join(old, shape)
+                    if merged != old:
+                        shapes[reg] = merged
+                        changed = True
             if not changed:  # registers only reachable through cycles of themselves
-                for block in self.graph.blocks:
-                    for ins in block.all():
-                        for reg in ir.defined(ins):
-                            if reg not in shapes:
-                                shapes[reg] = VARYING
-                                changed = True
+                for _, targets, _ in self.definitions:
+                    for reg in targets:
+                        if reg not in shapes:
+                            shapes[reg] = VARYING
+                            changed = True
 
     def _is_defined(self, reg: ir.Reg) -> bool:
         return bool(self.written >> self.live.index[reg] & 1)

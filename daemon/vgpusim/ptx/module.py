@@ -104,6 +104,7 @@ class PtxModule:
         self._addressed: list[str] | None = None  # functions, in order
         self._declared: set[str] = set()  # functions that have a prototype
         self._followed: tuple[str, ...] = ()  # see following()
+        self._described: dict[str, EntryInfo] = {}
         self._undefined: list[str] = []  # variables, and functions whose addresses initialise variables
 
     @classmethod
@@ -278,6 +279,7 @@ class PtxModule:
         """
         names = {number * FUNCTION_NBYTES: name for name, number in self._numbers.items() if self.is_callable(name)}
         view = copy.copy(self)
+        view._described = {}
         view._followed = tuple(sorted(names[offset] for offset in offsets if offset in names))
         return view
 
@@ -296,6 +298,12 @@ class PtxModule:
 
     def entry(self, name: str) -> EntryInfo:
         """Attributes of an entry. Raises PtxError (INVALID_PTX) when its body is malformed."""
+        known = self._described.get(name)
+        if known is None:
+            known = self._described[name] = self._describe(name)
+        return known
+
+    def _describe(self, name: str) -> EntryInfo:
         if name not in self.entries:
             raise PtxError(f"no entry {name}")
         function = self.function(name)
