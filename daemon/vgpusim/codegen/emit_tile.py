@@ -84,9 +84,11 @@ def runs(e: Emitter, instructions: Sequence[ir.Instruction], homes: frozenset[st
 
 
 def _end(e: Emitter, instructions: Sequence[ir.Instruction], begin: int) -> int:
-    """Where a run that begins there ends. All of it but the pairs may be done before them."""
+    """Where a run that begins there ends. All of it but the pairs may be done before them, and only the pairs read what
+    it loads, which gets into no register."""
     results: set[ir.Reg] = set()
     terms: set[ir.Reg] = set()
+    loaded: set[ir.Reg] = set()
     for number, ins in enumerate(instructions[begin:], begin):
         if id(ins) in e.pairs:
             results.update(ir.registers_of(ins.operands[0]))
@@ -94,8 +96,9 @@ def _end(e: Emitter, instructions: Sequence[ir.Instruction], begin: int) -> int:
             continue
         simple = ins.opcode in _SIMPLE and ins.guard is None
         written, read = set(ir.defined(ins)), set(ir.used(ins))
-        if not (simple or _is_plain_load(ins)) or not written.isdisjoint(results | terms) or read & results:
+        if not (simple or _is_plain_load(ins)) or not written.isdisjoint(results | terms) or read & (results | loaded):
             return number
+        loaded = loaded - written if simple else loaded | written
     return len(instructions)
 
 
@@ -148,6 +151,8 @@ def _resolve(e: Emitter, tile: Tile) -> bool:
         row, factor = rows if first.operands[2] == ins.operands[2] else rows[::-1]
         if row[0] is None or row[1] != (row[0][0], 1) or row[0][1] or factor[0] is None or factor[0] != factor[1]:
             return False
+        if not loaded.keys().isdisjoint((first.operands[3], ins.operands[3])):
+            return False
         before = made.get(first.operands[3])
         step = _Step(first, ins, row[0], factor[0], before)
         if made.get(ins.operands[3]) != before:
@@ -157,6 +162,8 @@ def _resolve(e: Emitter, tile: Tile) -> bool:
                 return False
             tile.steps[before].after = len(tile.steps)
         made |= dict.fromkeys(step.result, len(tile.steps))
+        for result in step.result:
+            loaded.pop(result, None)
         tile.steps.append(step)
     for number, step in enumerate(tile.steps):
         if step.before is None:

@@ -208,6 +208,9 @@ _TILES = {
     "factors swapped": (re.sub(r"(fma\S+ %f\d+), (%f\d+), (%f\d+)", r"\1, \3, \2", rounds("")), True),
     "ftz": (rounds("").replace("fma.rn.f32", "fma.rn.ftz.f32"), True),
     "addresses between": (rounds("").replace("+512]", "]").replace("LOOP:", "LOOP: add.s32 %r10, %r10, 0;", 1), True),
+    "a loaded value read between": (
+        rounds("add.f32 %f11, %f11, %f150;").replace(
+            "LOOP:", "LOOP: ld.shared.f32 %f151, [%r9]; mul.f32 %f150, %f151, %f151;", 1), True),
     "a factor read later": (rounds("add.f32 %f10, %f10, %f20; add.f32 %f11, %f11, %f22;"), False),
     "a sum of one step read later": (rounds("add.f32 %f13, %f13, %f64;"), False),
     "a store between": (
