@@ -175,6 +175,7 @@ class Glue:
         cooperative = bool(flags & self._lib.VGX_SIM_COMPILE_COOPERATIVE)
         watched = bool(flags & self._lib.VGX_SIM_COMPILE_WATCHED)
         counted = bool(flags & self._lib.VGX_SIM_COMPILE_COUNTED)
+        tracked = bool(flags & self._lib.VGX_SIM_COMPILE_TRACKED)
         packed = flags >> self._lib.VGX_SIM_COMPILE_CLUSTER_SHIFT
         cluster = (packed & 0xFF, packed >> 8 & 0xFF, packed >> 16 & 0xFF) if packed else None
         what = f"compiling kernel {name}"
@@ -191,6 +192,7 @@ class Glue:
                 cluster=cluster,
                 counted=counted,
                 quick=not watched,
+                tracked=tracked,
             )
         if len(compiled.symbols) > capacity:
             raise PtxError(f"{name} uses {len(compiled.symbols)} variables; its image has {capacity}")

@@ -112,6 +112,45 @@ __global__ void shared_unset(int *out) {
   __syncthreads();
   out[threadIdx.x] = s[threadIdx.x];
 }
+enum { BRANCH, INDEX, SHUFFLE, COPY };
+
+__global__ void use_unset(int *out, int how, int set) { // of 64 words, the first `set` are set
+  __shared__ int s[64], copied[64];
+  int t = threadIdx.x;
+  if (t < set)
+    s[t] = t;
+  __syncthreads();
+  int value = s[t];
+  if (how == BRANCH && value > 5)
+    out[t] = 1;
+  if (how == INDEX)
+    out[value & 63] = 1;
+  if (how == SHUFFLE)
+    out[t] = __shfl_sync(~0u, t < 48 ? t : value, 16);
+  if (how == COPY) {
+    copied[63 - t] = value;
+    __syncthreads();
+    out[t] = copied[t];
+  }
+}
+
+__global__ void leave_unset(int *out) { // reads what nobody has written, and does not use it
+  __shared__ int s[64], copied[64];
+  int t = threadIdx.x;
+  if (t < 32)
+    s[t] = t;
+  __syncthreads();
+  int value = s[t];
+  copied[t] = value + 1;
+  for (int step = 1; step < 32; step *= 2)
+    value += __shfl_up_sync(~0u, value, step);
+  __syncthreads();
+  out[t] = t < 32 ? value + copied[t] : 0;
+  s[63 - t] = 7;
+  __syncthreads();
+  out[64 + t] = s[t];
+}
+
 __global__ void shared_set(int *out) {
   __shared__ int s[64];
   s[threadIdx.x] = 1;
@@ -260,6 +299,10 @@ static const Case cases[] = {
     {"fresh-again", "initcheck", "uninitialised",
      RUN(cudaFree(device(256)); sum<<<1, 1>>>(device(256, -1), 1, device(4)))},
     {"shared-half", "initcheck", "uninitialised", RUN(shared_unset<<<1, 64>>>(device(256)))},
+    {"unset-branch", "initcheck", "uninitialised", RUN(use_unset<<<1, 64>>>(device(256), BRANCH, 63))},
+    {"unset-index", "initcheck", "uninitialised", RUN(use_unset<<<1, 64>>>(device(256), INDEX, 63))},
+    {"unset-shuffle", "initcheck", "uninitialised", RUN(use_unset<<<1, 64>>>(device(256), SHUFFLE, 48))},
+    {"unset-copy", "initcheck", "uninitialised", RUN(use_unset<<<1, 64>>>(device(256), COPY, 63))},
     {"shared-counter", "initcheck", "uninitialised", RUN(shared_counter<<<1, 64>>>(device(4)))},
     {"one-byte", "initcheck", "uninitialised",
      RUN(char *p = (char *)device(4, -1); cudaMemset(p, 0, 3); bytes<<<1, 1>>>(p, device(4)))},
@@ -309,6 +352,7 @@ static const Case cases[] = {
     {"ok-free-later", "none", "",
      RUN(void *p; cudaMallocAsync(&p, 256, 0); cudaMemsetAsync(p, 0, 256, 0); store<<<1, 64>>>((int *)p, 0);
          cudaFreeAsync(p, 0))},
+    {"ok-unset", "none", "", RUN(leave_unset<<<1, 64>>>(device(512)))},
     {"ok-shared-set", "none", "", RUN(shared_set<<<1, 64>>>(device(256)))},
     {"shared-bytes", "racecheck", "race", RUN(shared_bytes<<<1, 128>>>(device(512), false))},
     {"ok-shared-bytes", "none", "", RUN(shared_bytes<<<1, 128>>>(device(512), true))},

@@ -14,7 +14,17 @@ from tests.sanitizer import corpus
 SOME = {
     "memcheck": ["write-1-past", "pointer-in-memory", "after-free", "misaligned-8", "ok-store", "ok-heap"],
     "leakcheck": ["leak"],
-    "initcheck": ["half-written", "shared-half", "ok-shared-set", "ok-free-later"],
+    "initcheck": [
+        "half-written",
+        "shared-half",
+        "unset-branch",
+        "unset-index",
+        "unset-shuffle",
+        "unset-copy",
+        "ok-unset",
+        "ok-shared-set",
+        "ok-free-later",
+    ],
     "racecheck": [
         "shared-bytes",
         "ok-shared-bytes",

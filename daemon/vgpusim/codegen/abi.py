@@ -2,7 +2,7 @@
 
 tests/vgpusim/codegen/test_memory.py compares the two."""
 
-VERSION = 18
+VERSION = 19
 
 LAUNCH_PARAMS = 0
 LAUNCH_GRID = 32
@@ -56,6 +56,9 @@ SERVICES_OWN_BEGIN = 128
 SERVICES_CHANGED = 136
 SERVICES_WATCHES_ALL = 140
 SERVICE_CHANGE = 144
+SERVICE_UNSET = 152
+SERVICES_UNSET = 160
+SERVICES_STORED_UNSET = 288
 CHANGED = 1  # in enum vgx_sim_changed
 
 REACH_NBITS = 45  # kernels reach addresses whose bits from this one on are 1: vgx_sim_reach.h

@@ -37,6 +37,7 @@ from vgpusim.codegen import (  # noqa: F401  (each registers its emitters)
     emit_special,
     emit_tensor_map,
     emit_texture,
+    emit_unset,
     emit_video,
     emit_warp,
     emit_wgmma,
@@ -99,6 +100,7 @@ def compile_entry(
     cluster: Dimensions | None = None,
     counted: bool = False,
     quick: bool = False,
+    tracked: bool = False,
 ) -> CompiledKernel:
     """Compile entry `name` for a block shape.
 
@@ -111,6 +113,7 @@ def compile_entry(
         counted: For the profiler: count what the kernel's warps do.
         quick: A large kernel may be made quickly (outline.py), for compile_whole to make it from its whole text once it
             turns out that much runs.
+        tracked: Of a watched kernel: report values of shared memory that nothing has written where they are used.
         cache: Where compiled kernels are kept; None compiles anew.
     Raises:
         UnsupportedInstruction: NOT_SUPPORTED, naming kernel, instruction and line.
@@ -121,7 +124,11 @@ def compile_entry(
     if name not in module.entries:
         raise PtxError(f"no entry {name}")
     cluster = cluster or module.entry(name).cluster
-    key = _key(module, name, (block, cooperative, confined, watched, cluster, counted)) if cache is not None else ""
+    key = (
+        _key(module, name, (block, cooperative, confined, watched, cluster, counted, tracked))
+        if cache is not None
+        else ""
+    )
     quick = quick and os.environ.get("VGPU_QUICK") != "0"
     if cache is not None:
         quick = quick and cache.get(key_of(key, _DUE)) is None
@@ -130,7 +137,7 @@ def compile_entry(
             return _unpack(stored)
     code = None
     try:
-        text, compiled, warp = _lower(module, name, block, cooperative, confined, watched, cluster, counted)
+        text, compiled, warp = _lower(module, name, block, cooperative, confined, watched, cluster, counted, tracked)
         if quick and len(text) >= QUICK_LEAST_NBYTES:
             try:
                 code = _assemble_quickly(text, warp, cache)
@@ -213,9 +220,10 @@ def lower(
     watched: bool = False,
     cluster: Dimensions | None = None,
     counted: bool = False,
+    tracked: bool = False,
 ) -> tuple[str, CompiledKernel]:
     """LLVM IR of a kernel, and its description without code."""
-    text, compiled, _ = _lower(module, name, block, cooperative, confined, watched, cluster, counted)
+    text, compiled, _ = _lower(module, name, block, cooperative, confined, watched, cluster, counted, tracked)
     return text, compiled
 
 
@@ -228,11 +236,12 @@ def _lower(
     watched: bool,
     cluster: Dimensions | None,
     counted: bool,
+    tracked: bool,
 ) -> tuple[str, CompiledKernel, WarpFunction]:
     cluster = cluster or module.entry(name).cluster
     if cluster is not None and cooperative:
         raise PtxError(f"{name}: cooperative launches of clusters are not supported", NOT_SUPPORTED)
-    state = passes.run(passes.State(module, name, block, cooperative, confined, watched, cluster, counted))
+    state = passes.run(passes.State(module, name, block, cooperative, confined, watched, cluster, counted, tracked))
     program, graph = state.program, state.graph
     flush = native.IS_X86 and _flushes_everything(graph)
     e = Emitter(state, flush)

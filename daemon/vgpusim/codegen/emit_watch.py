@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 
-from vgpusim.codegen import abi
+from vgpusim.codegen import abi, unset
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emitter import Emitter
 from vgpusim.codegen.lane_pattern import LANE_BITS, Pattern
@@ -33,7 +33,7 @@ def _kind(ins: ir.Instruction, kind: str) -> int:
 
 
 _ROW = "{ i32, i32, i32, ptr }"
-_SITE = "{ ptr, ptr, i32, i32, i32, i32, [5 x i32], i32, i32, ptr, ptr, i32, i32, i8 }"
+_SITE = "{ ptr, ptr, i32, i32, i32, i32, [5 x i32], i32, i32, ptr, ptr, i32, i32, i8, i8 }"
 Row = tuple[int, int, int, str]  # offset from lane 0's address, bytes, the first lane, its site or "null"
 
 
@@ -52,10 +52,11 @@ def _site(
         low, high = min(row[0] for row in rows), max(row[0] + row[1] for row in rows) - nbytes
         distinct = int(all(b - a >= nbytes for a, b in itertools.pairwise(sorted(offsets))))
     listed, joined = _table(e, rows or []), _table(e, spans)
+    tracked = int(e.state.tracked and unset.is_source(ins))
     fields = f"ptr {text}, ptr {place}, i32 {nbytes}, i32 {align}, i32 {kind}, i32 {known}, [5 x i32] ["
     fields += ", ".join(f"i32 {step}" for step in steps)
     fields += f"], i32 {len(rows or [])}, i32 {len(spans)}, ptr {listed}, ptr {joined}, i32 {low}, i32 {high}"
-    return _constant(e, "site", f"{_SITE} {{ {fields}, i8 {distinct} }}")
+    return _constant(e, "site", f"{_SITE} {{ {fields}, i8 {distinct}, i8 {tracked} }}")
 
 
 def _table(e: Emitter, rows: list[Row]) -> str:
@@ -97,6 +98,11 @@ def _spans(rows: list[Row]) -> list[Row]:
         else:
             spans.append((begin, size, 0, "null"))
     return spans
+
+
+def site_of(e: Emitter, ins: ir.Instruction) -> str:
+    """The site of an instruction that accesses nothing by itself."""
+    return _site(e, ins, 0, 1, _READ)
 
 
 _GROUP_ENDS = (

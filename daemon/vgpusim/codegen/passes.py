@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vgpusim.codegen import cfg, constants, inline, liveness, nan_payload, uniformity
+from vgpusim.codegen import cfg, constants, inline, liveness, nan_payload, uniformity, unset
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.cfg import Graph, Yields
 from vgpusim.codegen.liveness import Liveness
@@ -37,12 +37,14 @@ class State:
         watched: bool = False,
         cluster: tuple[int, int, int] | None = None,
         counted: bool = False,
+        tracked: bool = False,
     ) -> None:
         self.module, self.name, self.block = module, name, block
         self.cooperative, self.cluster = cooperative, cluster
         self.confined = confined  # accesses are checked: emit_access
         self.watched = watched  # accesses are reported to the sanitizer: emit_watch
         self.counted = counted  # work is counted for the profiler: emit_count
+        self.tracked = tracked  # a watched kernel follows values that nothing has written: unset
 
     @property
     def waits(self) -> bool:
@@ -62,6 +64,11 @@ class Pass:
 
 def _inline(state: State) -> None:
     state.program = inline.flatten(state.module, state.name)
+
+
+def _track(state: State) -> None:
+    if state.tracked:
+        unset.track(state.program)
 
 
 def _build_graph(state: State) -> None:
@@ -88,6 +95,9 @@ def _find_deferred_nans(state: State) -> None:
 
 PASSES = (
     Pass("inline", _inline),  # module -> program: one flat body, parameters of calls in registers
+    Pass(
+        "unset values", _track
+    ),  # program: for the sanitizer, what the kernel does with values that nothing has written
     Pass("control flow", _build_graph),  # -> graph: blocks in layout order, loops contiguous
     Pass("constants", _find_constants),  # -> constants: registers that hold the same value in the whole kernel
     Pass("liveness", _compute_liveness),  # -> live: registers that each block's start still needs

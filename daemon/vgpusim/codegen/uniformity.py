@@ -282,6 +282,7 @@ class _Analyser:
             "tex",
             "tld4",
             "suld",
+            "unset load",
         ):
             return VARYING
         if op == "activemask":

@@ -25,6 +25,7 @@ def check(name: str, state: State) -> None:
     """Check what pass `name` has made."""
     {
         "inline": check_program,
+        "unset values": check_program,
         "control flow": check_graph,
         "constants": check_constants,
         "liveness": check_liveness,

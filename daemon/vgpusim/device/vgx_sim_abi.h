@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VGX_SIM_ABI_VERSION 18 /* part of the disk cache's key */
+#define VGX_SIM_ABI_VERSION 19 /* part of the disk cache's key */
 
 struct vgx_sim_services;
 struct vgx_sim_site;
@@ -123,6 +123,14 @@ struct vgx_sim_services {
    * yet VGX_SIM_CHANGED: sets it, and returns 1; 0, or, unless `may_skip`, does not return, if the launch is to begin
    * again. */
   int32_t (*change)(struct vgx_sim_services *, int32_t may_skip);
+  /* For watched kernels: lanes use a value that nothing has written; `stores`: the next instruction stores it. */
+  void (*unset)(struct vgx_sim_services *, struct vgx_sim_thread *, const struct vgx_sim_site *, uint32_t mask,
+                uint32_t stores);
+  /* Of a kernel that follows values which nothing has written, by lane, a bit for each byte: what the last load has
+   * read of them, and what the next store stores, if it stores any (`stores_unset`). Such a launch runs on one thread.
+   */
+  uint32_t unset_read[32], unset_stored[32];
+  uint64_t stores_unset;
 };
 
 enum vgx_sim_changed {

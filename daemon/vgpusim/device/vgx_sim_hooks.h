@@ -83,6 +83,7 @@ struct vgx_sim_hooks {
 #define VGX_SIM_COMPILE_COOPERATIVE 1u
 #define VGX_SIM_COMPILE_WATCHED 2u      /* for the sanitizer */
 #define VGX_SIM_COMPILE_COUNTED 4u      /* for the profiler */
+#define VGX_SIM_COMPILE_TRACKED 8u      /* for initcheck of shared memory */
 #define VGX_SIM_COMPILE_CLUSTER_SHIFT 8 /* x, y and z of a cluster, 8 bits each; 0: none */
 
 #endif

@@ -215,6 +215,7 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
     result = vgx_sim_function_compile(
         f, block,
         (cooperative ? VGX_SIM_COMPILE_COOPERATIVE : 0) | (vgx_sim_tools ? VGX_SIM_COMPILE_WATCHED : 0) |
+            (vgx_sim_tools & VGX_SIM_INITCHECK_SHARED ? VGX_SIM_COMPILE_TRACKED : 0) |
             (vgx_sim_counts ? VGX_SIM_COMPILE_COUNTED : 0) | vgx_sim_cluster_flags(cluster),
         &form->followed, &v);
   if (result == CUDA_SUCCESS && cooperative && !v->compiled.cooperative)

@@ -305,7 +305,8 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
                                  VGX_SIM_SLOTS_BEGIN,
                                  VGX_SIM_UNCHANGED,
                                  0,
-                                 serve_change},
+                                 serve_change,
+                                 vgx_sim_serve_unset},
                     .ctx = l->ctx,
                     .op = l,
                     .family = family};
@@ -322,6 +323,7 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
   if (tools) {
     vgx_sim_watch_begin(&watch, tools, l->function->name, &job.launch, l->together);
     watch.launched_by = vgx_sim_host_stack();
+    watch.services = &run.services;
     watch.look = vgx_sim_look;
     watch.log = vgx_sim_log;
     watch.pages = again != NULL;

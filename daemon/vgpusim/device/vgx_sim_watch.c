@@ -1,97 +1,20 @@
 /* The sanitizer's checks of accesses: bounds, alignment, and those of each tool. See vgx_sim_watch.h. */
 #include "vgx_sim_watch.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "vgx_sim_fault.h"
 #include "vgx_sim_race.h"
 #include "vgx_sim_race_global.h"
 #include "vgx_sim_reach.h"
+#include "vgx_sim_watch_cta.h"
 #include "vgx_sim_watch_extent.h"
+#include "vgx_sim_watch_lane.h"
 #include "vgx_sim_watch_lock.h"
 #include "vgx_sim_watch_memory.h"
 #include "vgx_sim_watch_part.h"
-#include "vgx_sim_watch_report.h"
 
 enum { SUCCESS = 0, ILLEGAL_ADDRESS = 700, MISALIGNED_ADDRESS = 716 };
-
-/* State of a running CTA. */
-struct vgx_sim_cta_watch {
-  uint64_t launch_id;
-  uint64_t cta;
-  uint32_t waits_at[32]; /* by warp: the barrier */
-  struct vgx_sim_races *races;
-  uint8_t *shared_defined; /* by byte */
-  uint64_t shared_nbytes, undefined_nbytes;
-};
-
-static const char *const spaces[] = {"global", "shared", "local", "param", "host"};
-static const char *const kinds[] = {"read", "write", "atomic", "read", "write", "atomic"};
-
-static uint64_t launch_count; /* of the process; atomic */
-
-void vgx_sim_watch_begin(struct vgx_sim_watch *watch, uint32_t tools, const char *kernel,
-                         const struct vgx_sim_launch *launch, bool resident) {
-  *watch = (struct vgx_sim_watch){.tools = tools, .kernel = kernel, .launch = launch, .resident = resident};
-  watch->ctas = calloc(resident ? launch->cta_count : 1, sizeof *watch->ctas);
-  __atomic_add_fetch(&launch_count, 1, __ATOMIC_RELAXED);
-}
-
-void vgx_sim_watch_end(struct vgx_sim_watch *watch) {
-  vgx_sim_watch_take(watch); /* the launch has ended: its thread does nothing here any more */
-  for (uint64_t i = 0; watch->ctas && i < (watch->resident ? watch->launch->cta_count : 1); i++) {
-    vgx_sim_races_destroy(watch->ctas[i].races);
-    free(watch->ctas[i].shared_defined);
-  }
-  free(watch->ctas);
-  watch->ctas = NULL;
-  vgx_sim_watch_release(watch);
-}
-
-static uint64_t shared_nbytes(const struct vgx_sim_watch *watch) {
-  return (uint64_t)watch->launch->shared_static_nbytes + watch->launch->shared_dynamic_nbytes;
-}
-
-/* The state of the CTA that this thread runs, cleared for a new CTA. NULL: memory is short. */
-static struct vgx_sim_cta_watch *find_cta(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread) {
-  const uint32_t *grid = watch->launch->grid;
-  uint64_t cta = thread->cta[0] + grid[0] * (thread->cta[1] + (uint64_t)grid[1] * thread->cta[2]);
-  if (!watch->ctas)
-    return NULL;
-  struct vgx_sim_cta_watch *w = &watch->ctas[watch->resident ? cta : 0];
-  if (w->launch_id == watch->launch->launch_id && w->cta == cta)
-    return w;
-  w->launch_id = watch->launch->launch_id;
-  w->cta = cta;
-  if (watch->tools & VGX_SIM_RACECHECK && !w->races)
-    w->races = vgx_sim_races_create();
-  if (w->races)
-    vgx_sim_races_begin(w->races, watch->launch, cta, !watch->resident);
-  if (watch->tools & VGX_SIM_INITCHECK_SHARED && w->shared_nbytes < shared_nbytes(watch)) {
-    free(w->shared_defined);
-    w->shared_nbytes = shared_nbytes(watch);
-    w->shared_defined = malloc(w->shared_nbytes);
-  }
-  if (w->shared_defined)
-    memset(w->shared_defined, 0, w->shared_nbytes);
-  w->undefined_nbytes = w->shared_nbytes;
-  return w;
-}
-
-static inline bool is_last(const struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread) {
-  const uint32_t *last = watch->last_cta;
-  return watch->last && last[0] == thread->cta[0] && last[1] == thread->cta[1] && last[2] == thread->cta[2];
-}
-
-static inline struct vgx_sim_cta_watch *cta_of(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread) {
-  if (!is_last(watch, thread)) {
-    watch->last = find_cta(watch, thread);
-    memcpy(watch->last_cta, thread->cta, sizeof watch->last_cta);
-  }
-  return watch->last;
-}
 
 /* The allocation that the thread's last access by an instruction lay in, while it is known to be there. */
 struct held {
@@ -133,7 +56,7 @@ static void let_know(const struct vgx_sim_watch *watch, struct vgx_sim_thread *t
   const struct held *last = held_by(site);
   bool defines = watch->tools & VGX_SIM_INITCHECK;
   if (space == VGX_SIM_IN_SHARED && !(watch->tools & VGX_SIM_INITCHECK_SHARED))
-    thread->known_shared_nbytes = shared_nbytes(watch);
+    thread->known_shared_nbytes = vgx_sim_watch_shared_nbytes(watch);
   if ((space != VGX_SIM_IN_GLOBAL && space != VGX_SIM_IN_HOST) || !last->generation)
     return;
   bool looked_at =
@@ -153,7 +76,7 @@ static bool is_inside(const struct vgx_sim_watch *watch, const struct vgx_sim_th
   uint64_t offset = address - (uint64_t)thread->shared;
   switch (vgx_sim_space_of(address)) {
   case VGX_SIM_IN_SHARED:
-    return offset <= shared_nbytes(watch) && nbytes <= shared_nbytes(watch) - offset;
+    return offset <= vgx_sim_watch_shared_nbytes(watch) && nbytes <= vgx_sim_watch_shared_nbytes(watch) - offset;
   case VGX_SIM_IN_LOCAL:
   case VGX_SIM_IN_PARAM:
     return true; /* inside the thread's slot: an access outside of it faults by itself */
@@ -174,145 +97,36 @@ static bool is_inside(const struct vgx_sim_watch *watch, const struct vgx_sim_th
          address - last->range.address <= last->range.nbytes - nbytes;
 }
 
-static void put_where(const struct vgx_sim_watch *watch, struct vgx_sim_report *r, uint64_t address) {
-  struct vgx_sim_placed a;
-  struct vgx_sim_range gone;
-  bool near = watch->look(address, &a);
-  if (vgx_sim_find_freed(address, &gone) && !(near && address >= a.address && address - a.address < a.nbytes)) {
-    vgx_sim_report_number(r, "freed", gone.address);
-    vgx_sim_report_number(r, "freed_nbytes", gone.nbytes);
-    vgx_sim_report_stack(r, "allocated_by", gone.allocated_by);
-    vgx_sim_report_stack(r, "freed_by", gone.freed_by);
-  } else if (near) {
-    vgx_sim_report_number(r, "allocation", a.address);
-    vgx_sim_report_number(r, "allocation_nbytes", a.nbytes);
-    vgx_sim_report_stack(r, "allocated_by", vgx_sim_watch_allocated_by(a.address));
-  }
-}
-
-/* Report a wrong access. If wrong accesses end the launch, the first one is its error. */
-static void report(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread, const char *kind,
-                   const struct vgx_sim_lane_access *a) {
-  struct vgx_sim_report r;
-  struct vgx_sim_finding *f = &watch->finding;
-  bool misaligned = strcmp(kind, "misaligned") == 0;
-  if (strcmp(kind, "uninitialised") != 0 && !f->found) {
-    f->found = true;
-    f->address = a->address;
-    f->warp = thread->warp;
-    f->thread = thread->warp * 32 + a->lane;
-    memcpy(f->cta, thread->cta, sizeof f->cta);
-    snprintf(f->text, sizeof f->text, "%s%s of %u bytes by `%s` (%s)", misaligned ? "misaligned " : "",
-             kinds[a->site->kind], a->nbytes, a->site->text, a->site->place);
-  }
-  watch->error_count++;
-  if (watch->pages /* this run only locates a fault */ || !vgx_sim_report_admits(a->site))
-    return;
-  vgx_sim_report_begin(&r, kind, watch);
-  vgx_sim_report_text(&r, "space", spaces[vgx_sim_space_of(a->address)]);
-  vgx_sim_report_text(&r, "access", kinds[a->site->kind]);
-  vgx_sim_report_text(&r, "text", a->site->text);
-  vgx_sim_report_text(&r, "place", a->site->place);
-  vgx_sim_report_number(&r, "nbytes", a->nbytes);
-  vgx_sim_report_number(&r, "address", a->address);
-  vgx_sim_report_place(&r, watch, thread, a->lane);
-  put_where(watch, &r, a->address);
-  vgx_sim_report_end(&r, watch->log);
-}
-
-static bool reads(const struct vgx_sim_site *site) {
-  return site->kind != VGX_SIM_WRITE && site->kind != VGX_SIM_RELEASE && site->kind != VGX_SIM_OBJECT;
-}
-
-static bool writes(const struct vgx_sim_site *site) {
-  return site->kind != VGX_SIM_READ && site->kind != VGX_SIM_ACQUIRE;
-}
-
-static void define_shared(struct vgx_sim_cta_watch *cta, uint64_t offset, uint32_t nbytes) {
-  for (uint8_t *at = cta->shared_defined + offset, *end = at + nbytes; at < end; at++) {
-    cta->undefined_nbytes -= *at == 0;
-    *at = 1;
-  }
-}
-
-/* Report reads of bytes that were never written; mark written bytes as defined. */
-static void check_defined(struct vgx_sim_watch *watch, struct vgx_sim_cta_watch *cta,
-                          const struct vgx_sim_thread *thread, const struct vgx_sim_lane_access *a) {
-  enum vgx_sim_space space = vgx_sim_space_of(a->address);
-  bool defined = true;
-  uint64_t offset = a->address - (uint64_t)thread->shared;
-  if (space == VGX_SIM_IN_SHARED && cta && cta->shared_defined && offset + a->nbytes <= cta->shared_nbytes) {
-    for (uint32_t i = 0; i < a->nbytes; i++)
-      defined &= cta->shared_defined[offset + i] != 0;
-    if (writes(a->site))
-      define_shared(cta, offset, a->nbytes);
-  } else if (space == VGX_SIM_IN_GLOBAL && watch->tools & VGX_SIM_INITCHECK) {
-    defined = !reads(a->site) || vgx_sim_is_defined(a->address, a->nbytes);
-    if (writes(a->site))
-      vgx_sim_watch_defined(a->address, a->nbytes);
-  }
-  if (reads(a->site) && !defined)
-    report(watch, thread, "uninitialised", a);
-}
-
 static int32_t access_lane(struct vgx_sim_watch *watch, struct vgx_sim_cta_watch *cta,
                            const struct vgx_sim_thread *thread, const struct vgx_sim_lane_access *a) {
   if (a->address % a->site->align) {
-    report(watch, thread, "misaligned", a);
+    vgx_sim_report_access(watch, thread, "misaligned", a);
     return MISALIGNED_ADDRESS;
   }
   if (!vgx_sim_is_reachable(a->address) || !is_inside(watch, thread, a->site, a->address, a->nbytes)) {
-    report(watch, thread, "invalid", a);
+    vgx_sim_report_access(watch, thread, "invalid", a);
     return ILLEGAL_ADDRESS;
   }
   if (watch->tools & VGX_SIM_INITCHECKS)
-    check_defined(watch, cta, thread, a);
+    vgx_sim_check_defined(watch, cta, thread, a);
   return SUCCESS;
-}
-
-/* Lanes of one store that write different values to one place. */
-static void check_lanes(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
-                        const struct vgx_sim_lane_access *lanes, uint32_t count) {
-  struct vgx_sim_report r;
-  for (uint32_t i = 1; i < count; i++) {
-    const struct vgx_sim_lane_access *a = &lanes[i];
-    for (uint32_t k = 0; k < i; k++)
-      if (lanes[k].address == a->address && memcmp(lanes[k].value, a->value, a->nbytes) != 0) {
-        watch->error_count++;
-        if (!vgx_sim_report_admits(a->site))
-          return;
-        vgx_sim_report_begin(&r, "race", watch);
-        vgx_sim_report_text(&r, "hazard", "write-after-write");
-        vgx_sim_report_text(&r, "space", spaces[vgx_sim_space_of(a->address)]);
-        vgx_sim_report_text(&r, "access", "write");
-        vgx_sim_report_text(&r, "text", a->site->text);
-        vgx_sim_report_text(&r, "place", a->site->place);
-        vgx_sim_report_number(&r, "nbytes", a->nbytes);
-        vgx_sim_report_number(&r, "address", a->address);
-        vgx_sim_report_place(&r, watch, thread, a->lane);
-        vgx_sim_report_text(&r, "before", "write");
-        vgx_sim_report_text(&r, "before_place", a->site->place);
-        vgx_sim_report_end(&r, watch->log);
-        return;
-      }
-  }
 }
 
 /* Initcheck for shared memory, which all lanes access: check that what they read was written, and record what they
  * write. */
 static bool are_defined_shared(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread,
                                const struct vgx_sim_site *site, const uint64_t *addresses, uint32_t mask) {
-  struct vgx_sim_cta_watch *cta = cta_of(watch, thread);
+  struct vgx_sim_cta_watch *cta = vgx_sim_cta_watch_of(watch, thread);
   uint64_t begin = (uint64_t)thread->shared;
   if (!cta || !cta->shared_defined)
     return false;
-  for (uint32_t left = reads(site) ? mask : 0; left; left &= left - 1)
+  for (uint32_t left = vgx_sim_site_reads(site) ? mask : 0; left; left &= left - 1)
     if (memchr(cta->shared_defined + (addresses[__builtin_ctz(left)] - begin), 0, site->nbytes))
       return false;
-  for (uint32_t left = writes(site) ? mask : 0; left; left &= left - 1)
-    define_shared(cta, addresses[__builtin_ctz(left)] - begin, site->nbytes);
+  for (uint32_t left = vgx_sim_site_writes(site) ? mask : 0; left; left &= left - 1)
+    vgx_sim_define_shared(cta, addresses[__builtin_ctz(left)] - begin, site->nbytes);
   if (cta->undefined_nbytes == 0)
-    thread->known_shared_nbytes = shared_nbytes(watch); /* until the next CTA begins */
+    thread->known_shared_nbytes = vgx_sim_watch_shared_nbytes(watch); /* until the next CTA begins */
   return true;
 }
 
@@ -335,9 +149,9 @@ static bool are_inside(struct vgx_sim_watch *watch, struct vgx_sim_thread *threa
   for (uint64_t next = least; mask; mask &= mask - 1, next += site->nbytes) /* a row, without gaps */
     if (addresses[__builtin_ctz(mask)] != next)
       return false;
-  if (reads(site) && !vgx_sim_is_defined(least, span))
+  if (vgx_sim_site_reads(site) && !vgx_sim_is_defined(least, span))
     return false;
-  if (writes(site))
+  if (vgx_sim_site_writes(site))
     vgx_sim_watch_defined(least, span);
   return true;
 }
@@ -370,11 +184,11 @@ static int32_t watch_access(struct vgx_sim_watch *watch, struct vgx_sim_thread *
   uint32_t count = 0, mask = w->mask, all = mask;
   int32_t result = SUCCESS;
   bool races = watch->tools & VGX_SIM_RACECHECK;
-  bool right = is_known || are_right(watch, thread, site, w);
+  bool right = !watch->services->stores_unset && (is_known || are_right(watch, thread, site, w));
   if (!mask || (right && !races))
     return SUCCESS;
   vgx_sim_watch_lock(watch);
-  struct vgx_sim_cta_watch *cta = cta_of(watch, thread);
+  struct vgx_sim_cta_watch *cta = vgx_sim_cta_watch_of(watch, thread);
   bool one_by_one = !right || (site->kind == VGX_SIM_WRITE && values && !ascend(addresses, mask, site->nbytes));
   for (; mask && one_by_one; mask &= mask - 1) {
     uint32_t lane = (uint32_t)__builtin_ctz(mask), nbytes = w->sizes ? w->sizes[lane] : site->nbytes;
@@ -384,13 +198,15 @@ static int32_t watch_access(struct vgx_sim_watch *watch, struct vgx_sim_thread *
     count++;
     result = result ? result : wrong;
   }
-  w->shared_nbytes = shared_nbytes(watch);
+  w->shared_nbytes = vgx_sim_watch_shared_nbytes(watch);
   if (races && cta && cta->races && !result)
     vgx_sim_races_access(watch, cta->races, thread, site, w);
   if (races && count && site->kind == VGX_SIM_WRITE && values && !result)
-    check_lanes(watch, thread, lanes, count);
+    vgx_sim_check_lanes(watch, thread, lanes, count);
   if (count && !result && !right)
     let_know(watch, thread, site, addresses[__builtin_ctz(all)]);
+  if (vgx_sim_site_writes(site))
+    watch->services->stores_unset = 0;
   vgx_sim_watch_unlock(watch);
   return result;
 }
@@ -408,7 +224,7 @@ static bool watch_row(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread
   if (!is_known)
     let_know(watch, thread, site, least);
   vgx_sim_watch_lock(watch);
-  struct vgx_sim_cta_watch *cta = cta_of(watch, thread);
+  struct vgx_sim_cta_watch *cta = vgx_sim_cta_watch_of(watch, thread);
   bool plain = site->kind <= VGX_SIM_WRITE && base >= VGX_SIM_REACH_BEGIN && base < VGX_SIM_SLOTS_BEGIN;
   if (cta && cta->races && plain)
     vgx_sim_races_rows(watch, cta->races, thread, site, base, values);
@@ -416,7 +232,7 @@ static bool watch_row(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread
     vgx_sim_races_access(
         watch, cta->races, thread, site,
         &(struct vgx_sim_warp_access){
-            .base = base, .mask = UINT32_MAX, .values = values, .shared_nbytes = shared_nbytes(watch)});
+            .base = base, .mask = UINT32_MAX, .values = values, .shared_nbytes = vgx_sim_watch_shared_nbytes(watch)});
   vgx_sim_watch_unlock(watch);
   return true;
 }
@@ -426,64 +242,8 @@ static bool watch_row(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread
 static inline bool is_noted(const struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
                             const struct vgx_sim_site *site, uint64_t base) {
   return watch->tools & VGX_SIM_RACECHECK && site->kind <= VGX_SIM_WRITE &&
-         (site->kind == VGX_SIM_READ || site->distinct) && vgx_sim_watch_is_locked(watch) && is_last(watch, thread) &&
+         (site->kind == VGX_SIM_READ || site->distinct) && vgx_sim_watch_is_locked(watch) && vgx_sim_is_last_cta(watch, thread) &&
          watch->last->races && vgx_sim_race_rows_in_global(watch->last->races, thread->warp, site, base);
-}
-
-static void report_barrier(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread, const char *what,
-                           const struct vgx_sim_sync_point *point) {
-  struct vgx_sim_report r;
-  uint32_t lanes = point->others ? point->others : point->mask;
-  watch->error_count++;
-  if (!vgx_sim_report_admits(point->site))
-    return;
-  vgx_sim_report_begin(&r, "barrier", watch);
-  vgx_sim_report_text(&r, "what", what);
-  vgx_sim_report_text(&r, "text", point->site->text);
-  vgx_sim_report_text(&r, "place", point->site->place);
-  vgx_sim_report_number(&r, "number", point->number);
-  vgx_sim_report_place(&r, watch, thread, lanes ? (uint32_t)__builtin_ctz(lanes) : 0);
-  vgx_sim_report_end(&r, watch->log);
-}
-
-static bool is_of_block(const struct vgx_sim_sync_point *point) {
-  return point->sync == VGX_SIM_SYNC_WAIT || point->sync == VGX_SIM_SYNC_ARRIVE;
-}
-
-/* What synccheck finds wrong with a barrier; NULL: nothing. */
-static const char *fault_of_barrier(const struct vgx_sim_sync_point *point) {
-  if (is_of_block(point) && point->others)
-    return "divergent threads in warp";
-  if (is_of_block(point) && point->expected % 32)
-    return "invalid arguments";
-  if (point->sync == VGX_SIM_SYNC_WARP && (point->mask & ~point->expected))
-    return "a thread that is not in the mask";
-  if (point->sync == VGX_SIM_SYNC_WARP && (point->expected & point->others))
-    return "divergent threads in warp";
-  return NULL;
-}
-
-/* The lock is taken only for what threads share, reports and the state of races: kernels may pass barriers as often as
- * they access memory. */
-static void watch_sync(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
-                       const struct vgx_sim_sync_point *point) {
-  const char *fault = watch->tools & VGX_SIM_SYNCCHECK ? fault_of_barrier(point) : NULL;
-  bool races = watch->tools & VGX_SIM_RACECHECK;
-  if (!fault && !races)
-    return;
-  vgx_sim_watch_lock(watch);
-  struct vgx_sim_cta_watch *cta = races ? cta_of(watch, thread) : NULL;
-  if (fault)
-    report_barrier(watch, thread, fault, point);
-  if (cta && cta->races) {
-    uint32_t number = point->number;
-    if (point->sync == VGX_SIM_SYNC_WAIT)
-      cta->waits_at[thread->warp % 32] = number;
-    if (point->sync == VGX_SIM_SYNC_RESUME)
-      number = cta->waits_at[thread->warp % 32];
-    vgx_sim_races_sync(cta->races, thread->warp, point, number);
-  }
-  vgx_sim_watch_unlock(watch);
 }
 
 void vgx_sim_serve_access(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
@@ -534,31 +294,23 @@ void vgx_sim_serve_row(struct vgx_sim_services *services, struct vgx_sim_thread 
   vgx_sim_serve_access(services, thread, site, addresses, mask, values, NULL, 0, is_known, 0);
 }
 
-void vgx_sim_serve_sync(struct vgx_sim_services *services, const struct vgx_sim_thread *thread,
-                        const struct vgx_sim_sync_point *point) {
-  if (!services->watch)
+void vgx_sim_serve_unset(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
+                         const struct vgx_sim_site *site, uint32_t mask, uint32_t stores) {
+  struct vgx_sim_watch *watch = services->watch;
+  (void)site; /* a report is about the load */
+  if (!watch)
     return;
   vgx_sim_service_begin();
-  watch_sync(services->watch, thread, point);
+  vgx_sim_watch_lock(watch);
+  struct vgx_sim_cta_watch *cta = vgx_sim_cta_watch_of(watch, thread);
+  for (uint32_t left = stores ? 0 : mask; left; left &= left - 1)
+    vgx_sim_report_unset(watch, cta, thread, (uint32_t)__builtin_ctz(left));
+  if (stores) { /* the access must be announced */
+    watch->services->stores_unset = 1;
+    thread->known_shared_nbytes = 0;
+    for (uint32_t i = 0; i < VGX_SIM_KNOWN_COUNT; i++)
+      thread->known[i].begin = thread->known[i].end = 0;
+  }
+  vgx_sim_watch_unlock(watch);
   vgx_sim_service_end();
-}
-
-void vgx_sim_watch_totals(void (*log)(const char *format, ...)) {
-  struct vgx_sim_report r;
-  vgx_sim_report_begin(&r, "launches", NULL);
-  vgx_sim_report_number(&r, "count", __atomic_load_n(&launch_count, __ATOMIC_RELAXED));
-  vgx_sim_report_end(&r, log);
-  struct vgx_sim_range leaked;
-  for (uint64_t i = 0; vgx_sim_tools & VGX_SIM_LEAKCHECK && vgx_sim_watch_live(i, &leaked); i++) {
-    vgx_sim_report_begin(&r, "leak", NULL);
-    vgx_sim_report_number(&r, "address", leaked.address);
-    vgx_sim_report_number(&r, "nbytes", leaked.nbytes);
-    vgx_sim_report_stack(&r, "allocated_by", leaked.allocated_by);
-    vgx_sim_report_end(&r, log);
-  }
-  if (vgx_sim_report_suppressed()) {
-    vgx_sim_report_begin(&r, "suppressed", NULL);
-    vgx_sim_report_number(&r, "count", vgx_sim_report_suppressed());
-    vgx_sim_report_end(&r, log);
-  }
 }

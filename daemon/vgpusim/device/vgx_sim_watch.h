@@ -50,6 +50,7 @@ struct vgx_sim_site {
   const struct vgx_sim_row *rows, *spans; /* spans: the bytes of all rows, joined where they meet */
   int32_t low, high;                      /* of the distances */
   bool distinct;                          /* no two lanes have one place */
+  bool tracked; /* a load; what it reads of shared memory that nothing has written is reported where it is used */
 };
 
 enum vgx_sim_sync {
@@ -94,10 +95,11 @@ struct vgx_sim_watch {
   bool resident;
   bool pages; /* only accesses to inaccessible pages are wrong: used to find what faulted in a plain run */
   uint32_t error_count;
-  uint64_t launched_by;           /* host call stack; 0: unknown */
-  uint64_t lease;                 /* on the state about memory: vgx_sim_watch.c */
-  struct vgx_sim_cta_watch *ctas; /* of a resident launch, by number; else one, for the CTA that runs */
-  struct vgx_sim_cta_watch *last; /* the state used last, and its CTA; NULL: none yet */
+  uint64_t launched_by;              /* host call stack; 0: unknown */
+  struct vgx_sim_services *services; /* of the access that is looked at */
+  uint64_t lease;                    /* on the state about memory: vgx_sim_watch.c */
+  struct vgx_sim_cta_watch *ctas;    /* of a resident launch, by number; else one, for the CTA that runs */
+  struct vgx_sim_cta_watch *last;    /* the state used last, and its CTA; NULL: none yet */
   uint32_t last_cta[3];
   struct vgx_sim_finding finding;
 };
@@ -120,6 +122,9 @@ void vgx_sim_serve_row(struct vgx_sim_services *services, struct vgx_sim_thread 
 /* The member `group`: a group of loads. Returns 1 if all is noted; 0: each must be announced. */
 uint32_t vgx_sim_serve_group(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
                              const struct vgx_sim_site *site, uint64_t base, uint32_t mask);
+/* The member `unset`. */
+void vgx_sim_serve_unset(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
+                         const struct vgx_sim_site *site, uint32_t mask, uint32_t stores);
 void vgx_sim_serve_sync(struct vgx_sim_services *services, const struct vgx_sim_thread *thread,
                         const struct vgx_sim_sync_point *point);
 

@@ -27,4 +27,12 @@ static inline enum vgx_sim_space vgx_sim_space_of(uint64_t address) {
                                         : VGX_SIM_IN_PARAM;
 }
 
+static inline bool vgx_sim_site_reads(const struct vgx_sim_site *site) {
+  return site->kind != VGX_SIM_WRITE && site->kind != VGX_SIM_RELEASE && site->kind != VGX_SIM_OBJECT;
+}
+
+static inline bool vgx_sim_site_writes(const struct vgx_sim_site *site) {
+  return site->kind != VGX_SIM_READ && site->kind != VGX_SIM_ACQUIRE;
+}
+
 #endif

@@ -255,6 +255,9 @@ _NO_DESTINATION = frozenset(
         "pmevent",
         "call",
         "setmaxnreg",
+        "unset begin",
+        "unset use",
+        "unset store",
     ]
 )
 
