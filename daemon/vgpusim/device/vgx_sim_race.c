@@ -187,7 +187,13 @@ static void resume(struct vgx_sim_races *r, uint32_t warp, uint32_t barrier) {
   uint32_t half = r->round[barrier][warp] & 1;
   if (!r->gathered[barrier][half].opened)
     open_barrier(r, barrier, half);
-  join(&r->warps[warp], &r->gathered[barrier][half].clock, r->warp_count);
+  if (r->gathered[barrier][half].waiting == (uint32_t)((1ull << r->warp_count) - 1)) { /* as in open_barrier */
+    uint32_t own = r->warps[warp].of[warp];
+    memcpy(&r->warps[warp], &r->gathered[barrier][half].clock, r->warp_count * sizeof own);
+    r->warps[warp].of[warp] = own;
+  } else {
+    join(&r->warps[warp], &r->gathered[barrier][half].clock, r->warp_count);
+  }
   r->known_objects[warp] = 0;
   if (r->gathered[barrier][half].whole && !r->gathered[barrier][half].opened)
     vgx_sim_race_clear_shared(r, r->gathered[barrier][half].warps); /* warps that go on have all arrived */

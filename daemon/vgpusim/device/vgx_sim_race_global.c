@@ -56,21 +56,25 @@ static struct noted {
   bool stored;
 } noted[64];
 
-static inline struct noted *place_of(const struct vgx_sim_site *site, uint64_t address) {
-  return &noted[(address / 4 ^ address / 256 ^ site->kind) % 64];
+static inline struct noted *place_of(uint64_t address, bool stored) {
+  return &noted[((uint32_t)(address / 4) ^ (uint32_t)(address / 256) ^ stored) % 64];
 }
 
 static inline bool are_noted(const struct vgx_sim_site *site, uint64_t address) {
-  const struct noted *last = place_of(site, address);
+  bool stored = site->kind == VGX_SIM_WRITE;
+  const struct noted *last = place_of(address, stored);
   return last->turn == vgx_sim_race_turn && last->address == address && last->nbytes == site->rows[0].nbytes &&
-         last->stored == (site->kind == VGX_SIM_WRITE);
+         last->stored == stored;
+}
+
+static inline void remember(const struct vgx_sim_site *site, uint64_t address) {
+  bool stored = site->kind == VGX_SIM_WRITE;
+  *place_of(address, stored) = (struct noted){address, site->rows[0].nbytes, vgx_sim_race_turn, stored};
 }
 
 void vgx_sim_race_rows_are_noted(const struct vgx_sim_site *site, uint64_t base) {
-  uint64_t address = base + (uint64_t)(int64_t)site->rows[0].offset;
   if (site->row_count == 1)
-    *place_of(site, address) =
-        (struct noted){address, site->rows[0].nbytes, vgx_sim_race_turn, site->kind == VGX_SIM_WRITE};
+    remember(site, base + (uint64_t)(int64_t)site->rows[0].offset);
 }
 
 static struct segment *segments; /* by address */
@@ -380,6 +384,14 @@ static inline bool is_fresh(const struct segment *segment, vgx_sim_note first) {
   return segment->notes[STORE] < first && segment->notes[LOAD] < first;
 }
 
+/* A warp's loads or stores by one instruction. */
+struct quick {
+  vgx_sim_note first, note; /* the launch's first; of lane 0 */
+  uint32_t number, shift;
+  bool stores;
+  vgx_sim_note own; /* notes of the CTA's warps are those from here on; 0: not known */
+};
+
 /* Note a load or store of a half. False: more is to be looked at. */
 static inline bool note_half_quickly(struct segment *segment, vgx_sim_note note, vgx_sim_note first, bool stores,
                                      uint32_t half) {
@@ -399,8 +411,9 @@ static inline bool note_half_quickly(struct segment *segment, vgx_sim_note note,
 }
 
 /* The same of all of a segment. */
-static inline bool note_quickly(struct segment *segment, vgx_sim_note note, vgx_sim_note first, bool stores) {
-  vgx_sim_note *notes = segment->notes;
+static inline bool note_quickly(const struct quick *q, struct segment *segment, vgx_sim_note note) {
+  vgx_sim_note *notes = segment->notes, first = q->first;
+  bool stores = q->stores;
   uint32_t epoch = vgx_sim_epoch_of(note);
   if (is_fresh(segment, first)) {
     *segment = (struct segment){.form = WHOLE};
@@ -419,47 +432,91 @@ static inline bool note_quickly(struct segment *segment, vgx_sim_note note, vgx_
     return true;
   }
   if (is_foreign(loaded, first, epoch)) {
-    if (vgx_sim_warp_of(loaded) == vgx_sim_warp_of(note))
+    bool same_number = vgx_sim_warp_of(loaded) == vgx_sim_warp_of(note);
+    if (same_number && !q->own)
       return false;
-    notes[OTHER_LOAD] = loaded;
+    if (!same_number || loaded < q->own)
+      notes[OTHER_LOAD] = loaded;
   }
   notes[LOAD] = note;
   return true;
 }
 
+/* False: the instruction's accesses are not that simple. `epoch`: of the warp. */
+static inline bool begin_quickly(struct quick *q, const struct vgx_sim_races *r, uint32_t warp,
+                                 const struct vgx_sim_site *site, uint32_t epoch) {
+  q->number = vgx_sim_race_site_number(site);
+  q->shift = 31 - (uint32_t)__builtin_clz(site->nbytes);
+  q->stores = site->kind == VGX_SIM_WRITE;
+  q->first = (vgx_sim_note)r->first_of_launch << VGX_SIM_NOTE_EPOCH;
+  q->own = r->alone ? (vgx_sim_note)r->first << VGX_SIM_NOTE_EPOCH : 0;
+  q->note = (vgx_sim_note)epoch << VGX_SIM_NOTE_EPOCH | (vgx_sim_note)q->number << VGX_SIM_NOTE_SITE |
+            (vgx_sim_note)warp << VGX_SIM_NOTE_WARP | VGX_SIM_ALL_BYTES;
+  return q->number != 0;
+}
+
+/* Note a row of whole segments, or of a half. False: it is none, or more is to be looked at. */
+static inline __attribute__((always_inline)) bool note_row_quickly(const struct quick *q, uint64_t at, uint64_t nbytes,
+                                                                   uint32_t lane) {
+  uint64_t end = at + nbytes, odd = (at | nbytes) % SEGMENT_NBYTES;
+  if (at < VGX_SIM_REACH_BEGIN || end > VGX_SIM_SLOTS_BEGIN)
+    return false;
+  struct segment *segment = &segments[(at - VGX_SIM_REACH_BEGIN) / SEGMENT_NBYTES];
+  if (nbytes == LINE_NBYTES && odd == LINE_NBYTES)
+    return note_half_quickly(segment, vgx_sim_with_lane(q->note, lane), q->first, q->stores, at % SEGMENT_NBYTES != 0);
+  if (odd)
+    return false;
+  fetch_ahead(q->number, at, lane);
+  for (; at < end; at += SEGMENT_NBYTES, lane += SEGMENT_NBYTES >> q->shift, segment++)
+    if (!note_quickly(q, segment, vgx_sim_with_lane(q->note, lane)))
+      return false;
+  return true;
+}
+
+/* The warp's epoch; 0: another function has to look. */
+static inline uint32_t epoch_for(struct vgx_sim_races *r, uint32_t warp, const struct vgx_sim_site *site) {
+  if (warp >= r->warp_count || !segments || (site->kind == VGX_SIM_WRITE && r->fenced >> warp & 1))
+    return 0;
+  uint32_t epoch = vgx_sim_race_epoch(r, warp);
+  if (epoch)
+    vgx_sim_race_take_turn(epoch);
+  return epoch;
+}
+
 bool vgx_sim_race_rows_in_global(struct vgx_sim_races *r, uint32_t warp, const struct vgx_sim_site *site,
                                  uint64_t base) {
-  bool stores = site->kind == VGX_SIM_WRITE;
-  uint32_t shift = 31 - (uint32_t)__builtin_clz(site->nbytes), epoch, number;
-  if (warp >= r->warp_count || !segments || (stores && r->fenced >> warp & 1) || !(epoch = vgx_sim_race_epoch(r, warp)))
-    return false;
-  vgx_sim_race_take_turn(epoch);
-  if (site->row_count == 1 && are_noted(site, base + (uint64_t)(int64_t)site->rows[0].offset))
+  struct quick q;
+  uint32_t epoch = epoch_for(r, warp, site);
+  uint64_t at = base + (uint64_t)(int64_t)site->rows[0].offset;
+  if (epoch && site->row_count == 1 && are_noted(site, at))
     return true;
-  if (!(number = vgx_sim_race_site_number(site)))
+  if (!epoch || !begin_quickly(&q, r, warp, site, epoch))
     return false;
-  vgx_sim_note first = (vgx_sim_note)r->first_of_launch << VGX_SIM_NOTE_EPOCH;
-  vgx_sim_note note = (vgx_sim_note)epoch << VGX_SIM_NOTE_EPOCH | (vgx_sim_note)number << VGX_SIM_NOTE_SITE |
-                      (vgx_sim_note)warp << VGX_SIM_NOTE_WARP | VGX_SIM_ALL_BYTES;
-  for (uint32_t i = 0; i < site->row_count; i++) {
-    const struct vgx_sim_row *row = &site->rows[i];
-    uint64_t at = base + (uint64_t)(int64_t)row->offset, end = at + row->nbytes;
-    uint64_t odd = (at | row->nbytes) % SEGMENT_NBYTES;
-    if (at < VGX_SIM_REACH_BEGIN || end > VGX_SIM_SLOTS_BEGIN)
+  if (site->row_count == 1) {
+    if (!note_row_quickly(&q, at, site->rows[0].nbytes, site->rows[0].lane))
       return false;
-    struct segment *segment = &segments[(at - VGX_SIM_REACH_BEGIN) / SEGMENT_NBYTES];
-    if (row->nbytes == LINE_NBYTES && odd == LINE_NBYTES) {
-      if (!note_half_quickly(segment, vgx_sim_with_lane(note, row->lane), first, stores, at % SEGMENT_NBYTES != 0))
-        return false;
-      continue;
-    }
-    if (odd)
-      return false;
-    fetch_ahead(number, at, row->lane);
-    for (uint32_t lane = row->lane; at < end; at += SEGMENT_NBYTES, lane += SEGMENT_NBYTES >> shift, segment++)
-      if (!note_quickly(segment, vgx_sim_with_lane(note, lane), first, stores))
-        return false;
+    remember(site, at);
+    return true;
   }
-  vgx_sim_race_rows_are_noted(site, base);
+  for (uint32_t i = 0; i < site->row_count; i++)
+    if (!note_row_quickly(&q, base + (uint64_t)(int64_t)site->rows[i].offset, site->rows[i].nbytes, site->rows[i].lane))
+      return false;
+  return true;
+}
+
+bool vgx_sim_race_lanes_in_global(struct vgx_sim_races *r, uint32_t warp, const struct vgx_sim_site *site,
+                                  const uint64_t *addresses, uint32_t starts) {
+  struct quick q;
+  uint32_t epoch = epoch_for(r, warp, site);
+  uint64_t last = 0;
+  if (!epoch || !begin_quickly(&q, r, warp, site, epoch))
+    return false;
+  for (uint32_t left = starts; left; left &= left - 1) {
+    uint32_t rest = left & (left - 1), lane = (uint32_t)__builtin_ctz(left);
+    uint64_t at = addresses[lane], nbytes = site->nbytes * ((rest ? (uint32_t)__builtin_ctz(rest) : 32ull) - lane);
+    if ((q.stores && at < last) || !note_row_quickly(&q, at, nbytes, lane))
+      return false; /* lanes may store to one place */
+    last = at + nbytes;
+  }
   return true;
 }

@@ -311,6 +311,14 @@ void vgx_sim_race_rows_in_shared(struct vgx_sim_race_access *a, uint32_t base) {
   note_rows(a, base, clock);
 }
 
+bool vgx_sim_race_rows_are_traced(struct vgx_sim_races *r, uint32_t warp, const struct vgx_sim_site *site,
+                                  uint64_t base) {
+  struct vgx_sim_race_traces *traces = r->shared.traces;
+  return traces && warp < r->warp_count && base < r->shared.room &&
+         vgx_sim_race_trace_phase(traces) == VGX_SIM_TRACE_FOLLOWED &&
+         vgx_sim_race_trace_follow(traces, warp, r->warps[warp].of[warp], site, (uint32_t)base);
+}
+
 void vgx_sim_race_lanes_in_shared(struct vgx_sim_race_access *a, const struct vgx_sim_warp_access *w) {
   struct vgx_sim_races *r = a->races;
   vgx_sim_race_leave_trace(r);

@@ -1,11 +1,13 @@
 /* The sanitizer's checks of accesses: bounds, alignment, and those of each tool. See vgx_sim_watch.h. */
 #include "vgx_sim_watch.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "vgx_sim_fault.h"
 #include "vgx_sim_race.h"
 #include "vgx_sim_race_global.h"
+#include "vgx_sim_race_shared.h"
 #include "vgx_sim_reach.h"
 #include "vgx_sim_watch_cta.h"
 #include "vgx_sim_watch_extent.h"
@@ -13,8 +15,31 @@
 #include "vgx_sim_watch_lock.h"
 #include "vgx_sim_watch_memory.h"
 #include "vgx_sim_watch_part.h"
+#include "vgx_sim_watch_report.h"
+#include "vgx_sim_watch_sync.h"
 
 enum { SUCCESS = 0, ILLEGAL_ADDRESS = 700, MISALIGNED_ADDRESS = 716 };
+
+static uint64_t launch_count; /* of the process; atomic */
+
+void vgx_sim_watch_begin(struct vgx_sim_watch *watch, uint32_t tools, const char *kernel,
+                         const struct vgx_sim_launch *launch, bool resident) {
+  *watch = (struct vgx_sim_watch){.tools = tools, .kernel = kernel, .launch = launch, .resident = resident};
+  watch->ctas = calloc(resident ? launch->cta_count : 1, sizeof *watch->ctas);
+  __atomic_add_fetch(&launch_count, 1, __ATOMIC_RELAXED);
+}
+
+void vgx_sim_watch_end(struct vgx_sim_watch *watch) {
+  vgx_sim_watch_take(watch); /* the launch has ended: its thread does nothing here any more */
+  for (uint64_t i = 0; watch->ctas && i < (watch->resident ? watch->launch->cta_count : 1); i++) {
+    vgx_sim_races_destroy(watch->ctas[i].races);
+    free(watch->ctas[i].shared_defined);
+    free(watch->ctas[i].unset);
+  }
+  free(watch->ctas);
+  watch->ctas = NULL;
+  vgx_sim_watch_release(watch);
+}
 
 /* The allocation that the thread's last access by an instruction lay in, while it is known to be there. */
 struct held {
@@ -237,13 +262,23 @@ static bool watch_row(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread
   return true;
 }
 
+static inline bool notes_quickly(const struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
+                                 const struct vgx_sim_site *site) {
+  return watch->tools & VGX_SIM_RACECHECK && site->kind <= VGX_SIM_WRITE && vgx_sim_watch_is_locked(watch) &&
+         vgx_sim_is_last_cta(watch, thread) && watch->last->races;
+}
+
 /* What watch_row does, where that is little and needs no lock: a thread may be stopped at any point of it, as in the
  * kernel's own code. False: nothing is done, or part of what watch_row will do. */
-static inline bool is_noted(const struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
-                            const struct vgx_sim_site *site, uint64_t base) {
-  return watch->tools & VGX_SIM_RACECHECK && site->kind <= VGX_SIM_WRITE &&
-         (site->kind == VGX_SIM_READ || site->distinct) && vgx_sim_watch_is_locked(watch) && vgx_sim_is_last_cta(watch, thread) &&
-         watch->last->races && vgx_sim_race_rows_in_global(watch->last->races, thread->warp, site, base);
+static inline __attribute__((always_inline)) bool is_noted(const struct vgx_sim_watch *watch,
+                                                           const struct vgx_sim_thread *thread,
+                                                           const struct vgx_sim_site *site, uint64_t base,
+                                                           bool is_known) {
+  if (!notes_quickly(watch, thread, site) || (site->kind == VGX_SIM_WRITE && !site->distinct))
+    return false;
+  if (!(watch->tools & VGX_SIM_INITCHECKS) && vgx_sim_space_of(base) == VGX_SIM_IN_SHARED)
+    return vgx_sim_race_rows_are_traced(watch->last->races, thread->warp, site, base - (uint64_t)thread->shared);
+  return is_known && vgx_sim_race_rows_in_global(watch->last->races, thread->warp, site, base);
 }
 
 void vgx_sim_serve_access(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
@@ -253,7 +288,8 @@ void vgx_sim_serve_access(struct vgx_sim_services *services, struct vgx_sim_thre
   struct vgx_sim_watch *watch = services->watch;
   struct vgx_sim_warp_access w = {
       .addresses = addresses, .mask = mask, .values = values, .sizes = sizes, .starts = starts, .objects = objects};
-  if (!watch)
+  if (!watch || (is_known && starts & 1 && mask == UINT32_MAX && !sizes && notes_quickly(watch, thread, site) &&
+                 vgx_sim_race_lanes_in_global(watch->last->races, thread->warp, site, addresses, starts)))
     return;
   vgx_sim_service_begin();
   int32_t result = watch_access(watch, thread, site, &w, is_known);
@@ -267,6 +303,8 @@ uint32_t vgx_sim_serve_group(struct vgx_sim_services *services, struct vgx_sim_t
                              const struct vgx_sim_site *site, uint64_t base, uint32_t mask) {
   if (!services->watch || mask != UINT32_MAX || !(services->watch->tools & VGX_SIM_RACECHECK))
     return 0;
+  if (is_noted(services->watch, thread, site, base, false))
+    return 1;
   vgx_sim_service_begin();
   bool done = watch_row(services->watch, thread, site, base, NULL, false);
   vgx_sim_service_end();
@@ -277,7 +315,7 @@ void vgx_sim_serve_row(struct vgx_sim_services *services, struct vgx_sim_thread 
                        const struct vgx_sim_site *site, uint64_t base, uint32_t mask, const uint8_t *values,
                        uint32_t is_known) {
   uint64_t addresses[32];
-  if (!services->watch || (is_known && mask == UINT32_MAX && is_noted(services->watch, thread, site, base)))
+  if (!services->watch || (mask == UINT32_MAX && is_noted(services->watch, thread, site, base, is_known)))
     return;
   if (mask == UINT32_MAX) {
     vgx_sim_service_begin();
@@ -313,4 +351,33 @@ void vgx_sim_serve_unset(struct vgx_sim_services *services, struct vgx_sim_threa
   }
   vgx_sim_watch_unlock(watch);
   vgx_sim_service_end();
+}
+
+void vgx_sim_serve_sync(struct vgx_sim_services *services, const struct vgx_sim_thread *thread,
+                        const struct vgx_sim_sync_point *point) {
+  if (!services->watch)
+    return;
+  vgx_sim_service_begin();
+  vgx_sim_watch_sync(services->watch, thread, point);
+  vgx_sim_service_end();
+}
+
+void vgx_sim_watch_totals(void (*log)(const char *format, ...)) {
+  struct vgx_sim_report r;
+  vgx_sim_report_begin(&r, "launches", NULL);
+  vgx_sim_report_number(&r, "count", __atomic_load_n(&launch_count, __ATOMIC_RELAXED));
+  vgx_sim_report_end(&r, log);
+  struct vgx_sim_range leaked;
+  for (uint64_t i = 0; vgx_sim_tools & VGX_SIM_LEAKCHECK && vgx_sim_watch_live(i, &leaked); i++) {
+    vgx_sim_report_begin(&r, "leak", NULL);
+    vgx_sim_report_number(&r, "address", leaked.address);
+    vgx_sim_report_number(&r, "nbytes", leaked.nbytes);
+    vgx_sim_report_stack(&r, "allocated_by", leaked.allocated_by);
+    vgx_sim_report_end(&r, log);
+  }
+  if (vgx_sim_report_suppressed()) {
+    vgx_sim_report_begin(&r, "suppressed", NULL);
+    vgx_sim_report_number(&r, "count", vgx_sim_report_suppressed());
+    vgx_sim_report_end(&r, log);
+  }
 }

@@ -31,7 +31,8 @@ static inline bool vgx_sim_is_last_cta(const struct vgx_sim_watch *watch, const 
   return watch->last && last[0] == thread->cta[0] && last[1] == thread->cta[1] && last[2] == thread->cta[2];
 }
 
-static inline struct vgx_sim_cta_watch *vgx_sim_cta_watch_of(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread) {
+static inline struct vgx_sim_cta_watch *vgx_sim_cta_watch_of(struct vgx_sim_watch *watch,
+                                                             const struct vgx_sim_thread *thread) {
   if (!vgx_sim_is_last_cta(watch, thread)) {
     watch->last = vgx_sim_cta_watch_find(watch, thread);
     memcpy(watch->last_cta, thread->cta, sizeof watch->last_cta);

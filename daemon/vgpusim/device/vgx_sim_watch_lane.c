@@ -29,7 +29,7 @@ static void put_where(const struct vgx_sim_watch *watch, struct vgx_sim_report *
 
 /* Report a wrong access. If wrong accesses end the launch, the first one is its error. */
 void vgx_sim_report_access(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread, const char *kind,
-                   const struct vgx_sim_lane_access *a) {
+                           const struct vgx_sim_lane_access *a) {
   struct vgx_sim_report r;
   struct vgx_sim_finding *f = &watch->finding;
   bool misaligned = strcmp(kind, "misaligned") == 0;
@@ -59,7 +59,7 @@ void vgx_sim_report_access(struct vgx_sim_watch *watch, const struct vgx_sim_thr
 
 /* Report that a thread uses what its last load of unset bytes has read, once for each such load. */
 void vgx_sim_report_unset(struct vgx_sim_watch *watch, struct vgx_sim_cta_watch *cta,
-                         const struct vgx_sim_thread *thread, uint32_t lane) {
+                          const struct vgx_sim_thread *thread, uint32_t lane) {
   if (!cta || !cta->some_unset)
     return;
   struct vgx_sim_lane_access *of_warp = &cta->unset[thread->warp % VGX_SIM_WARPS_MAX * 32], *a = &of_warp[lane];
@@ -97,7 +97,7 @@ static bool check_shared(struct vgx_sim_watch *watch, struct vgx_sim_cta_watch *
 
 /* Report reads of bytes that were never written; mark written bytes as defined. */
 void vgx_sim_check_defined(struct vgx_sim_watch *watch, struct vgx_sim_cta_watch *cta,
-                          const struct vgx_sim_thread *thread, const struct vgx_sim_lane_access *a) {
+                           const struct vgx_sim_thread *thread, const struct vgx_sim_lane_access *a) {
   enum vgx_sim_space space = vgx_sim_space_of(a->address);
   bool defined = true;
   uint64_t offset = a->address - (uint64_t)thread->shared;
@@ -117,7 +117,7 @@ void vgx_sim_check_defined(struct vgx_sim_watch *watch, struct vgx_sim_cta_watch
 
 /* Lanes of one store that write different values to one place. */
 void vgx_sim_check_lanes(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
-                        const struct vgx_sim_lane_access *lanes, uint32_t count) {
+                         const struct vgx_sim_lane_access *lanes, uint32_t count) {
   struct vgx_sim_report r;
   for (uint32_t i = 1; i < count; i++) {
     const struct vgx_sim_lane_access *a = &lanes[i];

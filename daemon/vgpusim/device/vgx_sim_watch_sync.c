@@ -1,5 +1,5 @@
-/* The sanitizer's checks of barriers. */
-#include "vgx_sim_fault.h"
+#include "vgx_sim_watch_sync.h"
+
 #include "vgx_sim_watch_cta.h"
 #include "vgx_sim_watch_lock.h"
 #include "vgx_sim_watch_report.h"
@@ -39,8 +39,8 @@ static const char *fault_of_barrier(const struct vgx_sim_sync_point *point) {
 
 /* The lock is taken only for what threads share, reports and the state of races: kernels may pass barriers as often as
  * they access memory. */
-static void watch_sync(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
-                       const struct vgx_sim_sync_point *point) {
+void vgx_sim_watch_sync(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
+                        const struct vgx_sim_sync_point *point) {
   const char *fault = watch->tools & VGX_SIM_SYNCCHECK ? fault_of_barrier(point) : NULL;
   bool races = watch->tools & VGX_SIM_RACECHECK;
   if (!fault && !races)
@@ -58,13 +58,4 @@ static void watch_sync(struct vgx_sim_watch *watch, const struct vgx_sim_thread 
     vgx_sim_races_sync(cta->races, thread->warp, point, number);
   }
   vgx_sim_watch_unlock(watch);
-}
-
-void vgx_sim_serve_sync(struct vgx_sim_services *services, const struct vgx_sim_thread *thread,
-                        const struct vgx_sim_sync_point *point) {
-  if (!services->watch)
-    return;
-  vgx_sim_service_begin();
-  watch_sync(services->watch, thread, point);
-  vgx_sim_service_end();
 }
