@@ -68,7 +68,7 @@ def test_which_kernels_run_in_rows() -> None:
 
 
 def test_a_block_is_made_for_all_lanes_where_masks_are_slow(has_masks: bool) -> None:
-    """LLVM takes the bits of a mask apart one by one, and masked stores take tens of cycles on AMD's processors."""
+    """LLVM takes the bits of a mask apart one by one, and masked stores take ten times a plain one's on AMD."""
     whole, _ = lower(PtxModule.parse(_IN_ROWS), "k", (70, 1, 1))
     stores = [line for line in whole.splitlines() if line.startswith("  store <32 x i32> %") and line.endswith(" 4")]
     assert bool(stores) != has_masks, "a warp that acts as a whole stores a row"
