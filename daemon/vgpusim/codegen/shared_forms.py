@@ -52,7 +52,7 @@ class Definitions:
     def module_of(self, function: str) -> str | None:
         """The text of a module with this function alone; None: it uses what there can be but one of."""
         used = self._used([function])
-        if used is None:
+        if not used <= self._texts.keys():
             return None
         texts = [self._texts[name] for name in sorted(used)]
         if any(text[0] == "@" and " = private constant " not in text for text in texts):
@@ -60,26 +60,27 @@ class Definitions:
         return "".join((function, *texts, self._attributes))
 
     def without_unused(self, text: str, users: Iterable[str]) -> str:
-        """Text without the functions that nothing in `users` needs."""
-        used = self._used(users)
-        for name, unused in self._texts.items():
-            if used is not None and name not in used and unused.startswith("define internal "):
-                text = text.replace(unused, "")
+        """Text without the functions that neither `users` nor the rest of the text needs."""
+        internal = {name: own for name, own in self._texts.items() if own.startswith("define internal ")}
+        rest = text
+        for own in internal.values():
+            rest = rest.replace(own, "")
+        used = self._used([*users, rest])
+        for name, own in internal.items():
+            if name not in used:
+                text = text.replace(own, "")
         return text
 
-    def _used(self, texts: Iterable[str]) -> set[str] | None:
-        """The names that texts use, and what these use; None: one is not known."""
+    def _used(self, texts: Iterable[str]) -> set[str]:
+        """The names that texts use, and what these use."""
         found: set[str] = set()
         left = list(texts)
         while left:
             for symbol, metadata in _USED.findall(left.pop().replace(PLACEHOLDER, "(")):
                 name = symbol or metadata
-                if name in found:
-                    continue
-                if name not in self._texts:
-                    return None
-                found.add(name)
-                left.append(self._texts[name])
+                if name not in found:
+                    found.add(name)
+                    left.append(self._texts.get(name, ""))
         return found
 
 

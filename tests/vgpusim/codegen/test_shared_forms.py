@@ -141,6 +141,15 @@ def test_unused_functions_are_left_out() -> None:
     assert "@three" not in left
 
 
+def test_what_the_rest_of_the_text_uses_stays() -> None:
+    """The kernel's description names the function that runs its warps."""
+    text = f"{_OTHERS}@code = global {{ ptr }} {{ ptr @one }}\n"
+    left = Definitions(text).without_unused(text, ["  call void @vgx.0123(ptr %x)\n"])
+    assert "@one(" in left
+    assert '@"two.x"(ptr %a)' in left
+    assert "@three(" not in left
+
+
 def test_a_bundle_lacks_what_no_part_has() -> None:
     main = native.assemble_quickly(
         "declare void @vgx.there()\ndeclare void @vgx.not()\ndefine void @m() {\n"
