@@ -306,7 +306,10 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
                                  VGX_SIM_UNCHANGED,
                                  0,
                                  serve_change,
-                                 vgx_sim_serve_unset},
+                                 vgx_sim_serve_unset,
+                                 {0},
+                                 {0},
+                                 0},
                     .ctx = l->ctx,
                     .op = l,
                     .family = family};
