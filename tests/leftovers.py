@@ -17,18 +17,31 @@ from typing import Any
 
 import pytest
 
+_kept = False  # what is started now
 _LAST = ("last_type", "last_value", "last_traceback", "last_exc")  # where pytest keeps the frames of a failed test
 
 
 @contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """What is started in the block stays when the test fails: later tests use it, and a fixture ends it."""
+    global _kept
+    before, _kept = _kept, True
+    try:
+        yield
+    finally:
+        _kept = before
+
+
+@contextlib.contextmanager
 def started_processes() -> Iterator[weakref.WeakSet[subprocess.Popen[Any]]]:
-    """The processes that are started in the block, as far as anything refers to them."""
+    """The processes that are started in the block, as far as anything refers to them, and that are not kept."""
     started: weakref.WeakSet[subprocess.Popen[Any]] = weakref.WeakSet()
     init = subprocess.Popen.__init__
 
     def init_and_add(self: subprocess.Popen[Any], *args: Any, **options: Any) -> None:
         init(self, *args, **options)
-        started.add(self)
+        if not _kept:
+            started.add(self)
 
     subprocess.Popen.__init__ = init_and_add  # type: ignore[method-assign]
     try:

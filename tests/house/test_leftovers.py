@@ -10,8 +10,13 @@ from tests.daemon.running import ENVIRONMENT, process_exists
 
 TESTS = """
 import gc, pathlib, socket, subprocess
+from tests.leftovers import kept
+
+shared = []
 
 def test_fails():
+    with kept():
+        shared.append(subprocess.Popen(["cat"], stdin=subprocess.PIPE))
     sock = socket.socket()
     process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     pathlib.Path("pid").write_text(str(process.pid))
@@ -20,6 +25,8 @@ def test_fails():
 def test_comes_later():
     gc.collect()
     gc.collect()
+    with shared.pop() as process:
+        assert process.poll() is None
 """
 
 

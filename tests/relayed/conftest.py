@@ -23,6 +23,7 @@ import pytest
 
 from tests.conftest import ROOT, Command, merged, run_command
 from tests.daemon.running import Running
+from tests.leftovers import kept
 from tests.patience import PATIENCE_S
 
 LIBRARIES = ROOT / "build/guest"
@@ -85,7 +86,8 @@ def relays(driver: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
     @cache
     def relay_of(shared_memory: bool) -> Relay:
-        running, relay = start_relay(driver, tmp_path_factory.mktemp("relay"), shared_memory)
+        with kept():
+            running, relay = start_relay(driver, tmp_path_factory.mktemp("relay"), shared_memory)
         started.append(running)
         return relay
 
