@@ -88,12 +88,11 @@ static bool take_locked(struct vgx_session *s, vgx_name root) {
   return all && is_unused_locked(s, root);
 }
 
-static CUresult begin_locked(struct vgx_session *s, vgx_name root) {
+static CUresult begin_locked(struct vgx_session *s, vgx_name root, bool *unknown) {
   enum vgw_kind kind = vgx_name_kind(root);
   _Atomic(void *) *place = vgx_place(s, root);
   void *object = place ? atomic_load_explicit(place, memory_order_relaxed) : NULL;
-  if (!object && !atomic_load(&s->tables[kind].lacks_ids))
-    return vgx_violation(s, "a handle that was never made");
+  *unknown = !object && !atomic_load(&s->tables[kind].lacks_ids);
   if (!object || object == &vgx_place_destroyed || object == &vgx_place_reserved || object == &vgx_place_ending)
     return kind == VGW_KIND_CONTEXT ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;
   vgx_name owner = vgx_link_locked(s, root)->owner;
@@ -108,8 +107,9 @@ CUresult vgx_handle_end(struct vgx_session *s, enum vgw_kind kind, uint32_t id, 
     return CUDA_ERROR_INVALID_HANDLE;
   vgx_name root = vgx_name_of(kind, id);
   uint64_t until = 0;
+  bool unknown = false;
   pthread_mutex_lock(&s->table_lock);
-  CUresult result = begin_locked(s, root);
+  CUresult result = begin_locked(s, root, &unknown);
   if (result == CUDA_SUCCESS)
     *object = vgx_link_locked(s, root)->object;
   for (int64_t nap = NAP_NS; result == CUDA_SUCCESS && !take_locked(s, root); nap += nap < NAP_NS_MAX ? nap : 0) {
@@ -122,6 +122,8 @@ CUresult vgx_handle_end(struct vgx_session *s, enum vgw_kind kind, uint32_t id, 
     pthread_mutex_lock(&s->table_lock);
   }
   pthread_mutex_unlock(&s->table_lock);
+  if (unknown)
+    return vgx_violation(s, "a handle that was never made");
   if (result == CUDA_ERROR_ILLEGAL_STATE)
     vgx_handle_ended(s, kind, id, false);
   if (result == CUDA_SUCCESS && kind == VGW_KIND_CONTEXT)

@@ -32,6 +32,7 @@ static struct vgx_session session;
 static struct executor_thread thread;
 static uint8_t *record_end;
 static char reached[256], violation[256];
+static bool ended_with_tables; /* its thread held their lock */
 static atomic_int reach_count;
 static uint64_t objects = 0x1000;
 
@@ -247,8 +248,17 @@ static struct vgx_serve_options options = {.backend = &vgt_backend};
 /* Deny the session all groups of functions, or none. */
 void vgt_deny_all(int denied) { options.denied = denied ? UINT32_MAX : 0; }
 
+/* The session ends: vgx_end takes locks that are held while others take the tables' (vgx_ahead.c). */
+static void end_waits(bool over) {
+  if (over)
+    ended_with_tables = pthread_mutex_trylock(&session.table_lock) != 0;
+  if (over && !ended_with_tables)
+    pthread_mutex_unlock(&session.table_lock);
+}
+
 void vgt_begin(void) {
   memset(&session, 0, sizeof session);
+  vgt_backend.end_waits = end_waits;
   session.backend = &vgt_backend;
   session.options = &options;
   session.fd = -1;
@@ -304,7 +314,7 @@ void vgt_descriptors(int count) {
     session.fds[session.fd_count++] = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-/* Execute a record; return its result, or -1 for a violation. */
+/* Execute a record; return its result, or -1 for a violation, -2 if the lock of the tables was held at it. */
 int vgt_execute(const uint8_t *record, uint32_t nbytes) {
   uint8_t *at = record_end - nbytes;
   memcpy(at, record, nbytes);
@@ -321,7 +331,7 @@ int vgt_execute(const uint8_t *record, uint32_t nbytes) {
     atomic_store(&session.ended, false);
     atomic_store(&session.ending, false);
     vgx_record_unref(&thread);
-    return -1;
+    return ended_with_tables ? -2 : -1;
   }
   return atomic_load(&session.deferred);
 }
