@@ -29,6 +29,11 @@ uint64_t vgs_event_record_begin(struct vgs_event *event, const struct vgs_stream
   return capture;
 }
 
+void vgs_event_recorded_in_worker(struct vgs_event *event) {
+  __atomic_store_n(&event->recorded, 1, __ATOMIC_RELEASE);
+  __atomic_store_n(&event->entry, 0, __ATOMIC_RELEASE);
+}
+
 /* An ordinary stream waits for the legacy stream before each of its operations. A stream of another context than the
  * event's is an error, which the worker reports. */
 uint64_t vgs_event_idle_at(const struct vgs_event *event, const struct vgs_stream *stream) {

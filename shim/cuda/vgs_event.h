@@ -19,6 +19,9 @@ uint64_t vgs_event_idle_at(const struct vgs_event *event, const struct vgs_strea
  * complete already, as of an earlier record. Returns false if that is not known, or a profiler is to see the record. */
 bool vgs_event_record_idle(struct vgs_event *event, uint32_t stream, uint64_t idle_at);
 
+/* A launch records the event: until the next record only the worker knows whether it is complete. */
+void vgs_event_recorded_in_worker(struct vgs_event *event);
+
 /* A node of a graph records the event: from now on only the worker knows its state. */
 void vgs_event_of_graph(struct vgs_event *event);
 

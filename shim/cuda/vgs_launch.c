@@ -3,6 +3,7 @@
 #include "vgs_api.h"
 #include "vgs_capture.h"
 #include "vgs_enter.h"
+#include "vgs_event.h"
 #include "vgs_host_mirror.h"
 #include "vgs_kernel.h"
 #include "vgs_mirror.h"
@@ -111,7 +112,7 @@ static CUresult translate_attributes(const CUlaunchConfig *config, CUlaunchAttri
       struct vgs_event *event = vgs_object_find(VGW_KIND_EVENT, attribute->value.programmaticEvent.event);
       if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
-      __atomic_store_n(&event->recorded, 1, __ATOMIC_RELEASE);
+      vgs_event_recorded_in_worker(event);
       attribute->value.programmaticEvent.event = (CUevent)(uintptr_t)event->object.id;
     }
     *cooperative |= attribute->id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && attribute->value.cooperative;
