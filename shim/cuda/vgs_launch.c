@@ -7,6 +7,7 @@
 #include "vgs_host_mirror.h"
 #include "vgs_kernel.h"
 #include "vgs_mirror.h"
+#include "vgs_order.h"
 #include "vgs_stream.h"
 #include "vgw_enums.h"
 #include <limits.h>
@@ -91,6 +92,11 @@ CUresult vgs_launch_pack_params(const struct vgs_launch *launch, char *block, co
                                                 : vgs_host_mirror_expose_words(*given, launch->kernel->param_nbytes);
 }
 
+static bool records_event(const CUlaunchAttribute *attribute) {
+  return attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
+         attribute->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+}
+
 /* Launch attributes as they travel: an event inside becomes its id. */
 static CUresult translate_attributes(const CUlaunchConfig *config, CUlaunchAttribute *attributes, uint32_t *count,
                                      bool *cooperative) {
@@ -107,8 +113,7 @@ static CUresult translate_attributes(const CUlaunchConfig *config, CUlaunchAttri
       return CUDA_ERROR_INVALID_VALUE;
     if (attribute->id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)
       return CUDA_ERROR_NOT_SUPPORTED;
-    if (attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
-        attribute->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
+    if (records_event(attribute)) {
       struct vgs_event *event = vgs_object_find(VGW_KIND_EVENT, attribute->value.programmaticEvent.event);
       if (!event)
         return CUDA_ERROR_INVALID_HANDLE;
@@ -182,6 +187,10 @@ static CUresult send(const struct vgs_launch *launch, const CUlaunchAttribute *a
   else
     result = vgs_send_cuLaunchKernel(kernel->object.kind, kernel->object.id, g[0], g[1], g[2], b[0], b[1], b[2],
                                      launch->shared_nbytes, launch->stream, kernel->param_nbytes, params, first);
+  /* A record has room for the touch of its stream; later ones that name the event follow all rings. */
+  for (uint32_t i = 0; i < count; i++)
+    if (records_event(&attributes[i]))
+      vgs_touch_mix(VGW_KIND_EVENT, (uint32_t)(uintptr_t)attributes[i].value.programmaticEvent.event);
   if (!result && first)
     __atomic_store_n(&kernel->launched, 1, __ATOMIC_RELEASE);
   return result;

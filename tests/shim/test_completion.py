@@ -14,7 +14,7 @@ from tests.shim.client import PRELUDE, run
 Run = Callable[..., CompletedProcess[str]]
 
 TOOLS = '''
-import random, struct
+import random
 PTX = rb"""
 .version 7.5
 .target sm_75
@@ -266,36 +266,6 @@ def test_a_record_in_an_idle_stream_replaces_one_that_is_not_over(simulate_trace
     )
     records = [way for name, way in waited if name.startswith("cuEventRecord")]
     assert records == ["queued", "queued", "local", "queued", "queued", "local"], waited
-
-
-@pytest.mark.parametrize("attribute", [7, 12], ids=["programmatic", "completion"])
-def test_an_event_that_a_launch_records_is_not_complete_as_of_an_earlier_record(simulate, attribute: int) -> None:
-    simulate(
-        f"""
-        busy, s, t, e = stream(), stream(), stream(), event()
-        go = threading.Event()
-        wait = HOST(lambda _: go.wait() and None)
-        p = alloc(64)
-        k = kernel(b"add_one")
-        fill(p, 1, 16, busy)
-        fill(alloc(64), 1, 16, s)
-        ok(cuda.cuCtxSynchronize())
-        ok(cuda.cuEventRecord(e, s))
-        assert cuda.cuEventQuery(e) == 0
-        ok(cuda.cuLaunchHostFunc(busy, wait, None))
-        attributes = create_string_buffer(struct.pack("<i4xQii48x", {attribute}, e.value, 0, 0), 72)
-        config = struct.pack("<7I4xQQI4x", 1, 1, 1, 1, 1, 1, 0, busy.value, ctypes.addressof(attributes), 1)
-        args = (c_void_p * 1)(ctypes.addressof(p))
-        ok(cuda.cuLaunchKernelEx(config, k, args, None))
-        assert cuda.cuEventQuery(e) == NOT_READY
-        q = alloc(64)
-        ok(cuda.cuStreamWaitEvent(t, e, 0))
-        ok(cuda.cuMemcpyDtoDAsync_v2(q, p, c_size_t(64), t))
-        go.set()
-        assert get(q, 4, t) == struct.pack("<I", 2)
-        assert cuda.cuEventQuery(e) == 0
-        """
-    )
 
 
 def test_an_event_of_another_context_is_not_complete_without_asking(simulate) -> None:
