@@ -68,7 +68,7 @@ fn(
     waits="captured || capturing",
     # What is over need not be waited for. A legacy stream that is waited in may end another stream's capture.
     answers={
-        "!hEvent_object->capture && !vgs_diverted(VGS_CAPTURING) && vgs_event_is_done(hEvent_object)": "CUDA_SUCCESS"
+        "!hEvent_object->capture && vgs_event_is_done(hEvent_object) && !vgs_diverted(VGS_CAPTURING)": "CUDA_SUCCESS"
     },
     # On an error (isolation, merge, ...) the capture is invalidated. On success it spreads to the waiting stream.
     client_failed="if (captured || capturing) "

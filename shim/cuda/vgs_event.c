@@ -15,12 +15,21 @@ void vgs_event_of_graph(struct vgs_event *event) {
   __atomic_store_n(&event->recorded, 1, __ATOMIC_RELEASE);
 }
 
+/* Whether a launch may have recorded the event since, in any ring: what comes now follows all of them. */
+static bool is_of_graph(const struct vgs_event *event) {
+  bool of_graph = __atomic_load_n(&event->of_graph, __ATOMIC_ACQUIRE);
+  if (of_graph)
+    vgs_touch_mix(VGW_KIND_EVENT, event->object.id);
+  return of_graph;
+}
+
 uint64_t vgs_event_record_begin(struct vgs_event *event, const struct vgs_stream *stream, uint32_t flags) {
   uint64_t capture = stream && vgs_capture_status(stream->capture) ? stream->capture : 0;
   if (capture && flags) {
     vgs_event_of_graph(event);
     return capture;
   }
+  (void)is_of_graph(event);
   if (event->capture != capture) /* a load is cheaper than a store of the same value */
     event->capture = capture;
   if (!capture)
@@ -60,7 +69,7 @@ void vgs_event_record_end(struct vgs_event *event, uint32_t stream, uint64_t idl
 /* The stream in which the event was last recorded; returns the stream's entry of that moment, 0 if unknown. A thread
  * that records the event concurrently clears `entry` first, so the two match if `entry` is unchanged afterwards. */
 static uint64_t recorded_at(struct vgs_event *event, uint32_t *stream) {
-  if (__atomic_load_n(&event->of_graph, __ATOMIC_ACQUIRE)) { /* a launch may have recorded it since */
+  if (is_of_graph(event)) {
     *stream = 0;
     return 0;
   }
@@ -106,6 +115,7 @@ bool vgs_event_is_last(struct vgs_event *event) {
 }
 
 bool vgs_event_is_timed(const struct vgs_event *event) {
+  (void)is_of_graph(event);
   return !(event->flags & CU_EVENT_DISABLE_TIMING) && is_recorded(event);
 }
 

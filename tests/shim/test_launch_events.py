@@ -47,7 +47,26 @@ def test_an_event_that_a_launch_records_is_not_complete_as_of_an_earlier_record(
     )
 
 
-def test_a_wait_of_another_thread_comes_after_the_launch_that_records_its_event(simulate) -> None:
+LAUNCHES = {
+    "kernel": """
+        attributes = create_string_buffer(struct.pack("<i4xQii48x", 12, e.value, 0, 0), 72)
+        config = struct.pack("<7I4xQQI4x", 1, 1, 1, 1, 1, 1, 0, s.value, ctypes.addressof(attributes), 1)
+        def launch_with_event(): return cuda.cuLaunchKernelEx(config, k, args, None)
+        """,
+    "graph": """
+        graph, replay = c_void_p(), c_void_p()
+        ok(cuda.cuStreamBeginCapture_v2(s, 2))
+        ok(launch(k, p, s))
+        ok(cuda.cuEventRecordWithFlags(e, s, 1))
+        ok(cuda.cuStreamEndCapture(s, byref(graph)))
+        ok(cuda.cuGraphInstantiateWithFlags(byref(replay), graph, c_uint64(0)))
+        def launch_with_event(): return cuda.cuGraphLaunch(replay, s)
+        """,
+}
+
+
+@pytest.mark.parametrize("of", LAUNCHES)
+def test_a_wait_of_another_thread_comes_after_the_launch_that_records_its_event(simulate, of: str) -> None:
     """The threads' records travel in two rings, and the launch is behind many others in the first."""
     simulate(
         """
@@ -55,9 +74,10 @@ def test_a_wait_of_another_thread_comes_after_the_launch_that_records_its_event(
         p, q = alloc(64), alloc(64)
         k = kernel(b"add_one")
         ok(launch(k, p, s))
-        attributes = create_string_buffer(struct.pack("<i4xQii48x", 12, e.value, 0, 0), 72)
-        config = struct.pack("<7I4xQQI4x", 1, 1, 1, 1, 1, 1, 0, s.value, ctypes.addressof(attributes), 1)
         args = (c_void_p * 1)(ctypes.addressof(p))
+        """
+        + LAUNCHES[of]
+        + """
         go, found = queue.Queue(), queue.Queue()
         def waits():
             ok(cuda.cuCtxSetCurrent(ctx))
@@ -71,7 +91,7 @@ def test_a_wait_of_another_thread_comes_after_the_launch_that_records_its_event(
         try:
             for i in range(1, 20):
                 for _ in range(300): fill(q, 0, 16, s)
-                ok(cuda.cuLaunchKernelEx(config, k, args, None))
+                ok(launch_with_event())
                 go.put(True)
                 assert found.get() == struct.pack("<I", i), i
         finally:
