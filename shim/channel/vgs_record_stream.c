@@ -22,6 +22,7 @@ enum { RECEIVE_NBYTES = 16384, PROGRESS_NBYTES = 1024 };
  * them, and would have to stop reading at some number of bytes; then it could not read that a host function is done,
  * for which the call that it executes may wait. So with more bytes under way, a call waits for its reply. */
 #define UNDER_WAY_NBYTES (16u << 20)
+enum { KEEPING_NBYTES = 64 }; /* what the worker needs to keep a record besides, and more */
 
 /* A call whose reply a thread sleeps for; lies on that thread's stack. */
 struct waiter {
@@ -46,7 +47,7 @@ static struct {
   void (*lose)(void); /* the session's: called before and after `error` is set */
   pthread_mutex_t send;
   uint32_t sequence;       /* under send */
-  uint64_t sent_nbytes;    /* atomic, written under send; of records that are executed in turn */
+  uint64_t sent_nbytes;    /* atomic, written under send; what records take that are executed in turn */
   uint64_t taken_nbytes;   /* atomic, written under wait; of those that the worker keeps no longer */
   bool has_host_functions; /* atomic */
   pthread_mutex_t wait;
@@ -338,7 +339,7 @@ static CUresult send_record(struct vgs_call *call, struct waiter *waiter, void (
   pthread_mutex_lock(&stream.send);
   header.sequence = ++stream.sequence;
   if (is_in_turn(call->opcode))
-    __atomic_store_n(&stream.sent_nbytes, stream.sent_nbytes + length, __ATOMIC_RELEASE);
+    __atomic_store_n(&stream.sent_nbytes, stream.sent_nbytes + length + KEEPING_NBYTES, __ATOMIC_RELEASE);
   if (call->opcode == VGW_OP_vgpuHostCallback || call->opcode == VGW_OP_vgpuNextCallback)
     __atomic_store_n(&stream.has_host_functions, true, __ATOMIC_RELEASE);
   if (waiter) {

@@ -73,3 +73,26 @@ def test_with_host_functions_few_bytes_are_under_way(tmp_path: Path) -> None:
             waits.append(daemon.waited[before:].count("cuMemcpyHtoDAsync_v2"))
         over.set()
     assert waits == [0, 3]
+
+
+SMALL = """
+context()
+nothing = ctypes.CFUNCTYPE(None, c_void_p)(lambda _: None)
+ok(cuda.cuLaunchHostFunc(new(cuda.cuStreamCreate, 1), nothing, None))
+stream = new(cuda.cuStreamCreate, 1)
+memory, zero, count = alloc(4), c_uint(0), c_size_t(1)
+for _ in range(180_000):
+    cuda.cuMemsetD32Async(memory, zero, count, stream)
+os._exit(0)
+"""
+
+
+def test_what_keeping_takes_counts_as_under_way(tmp_path: Path) -> None:
+    """The worker keeps a certain number of bytes however many records they are, and even if the tenant may have no
+    more of its memory."""
+    over = threading.Event()
+    next_callback = blocking(lambda *_: (over.wait(), (600, {}, b""))[1])
+    with FakeDaemon(tmp_path / "s", cuMemAlloc_v2=Memory().alloc, vgpuNextCallback=next_callback) as daemon:
+        run(daemon.url, SMALL)
+        over.set()
+        assert daemon.waited.count("cuMemsetD32Async") == 1
