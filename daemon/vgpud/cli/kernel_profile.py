@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vgpusim import demangle
-from vgpusim.codegen import emit_count
+from vgpusim.codegen import counters
 
 from .worker_log import is_of, said, session_of
 
@@ -23,7 +23,7 @@ _NAME_LENGTH = 60  # in the table
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch of a kernel. Times: CLOCK_MONOTONIC. `nbytes`: by memory space and kind of access (emit_count.py)."""
+    """One launch of a kernel. Times: CLOCK_MONOTONIC. `nbytes`: by memory space and kind of access (counters.py)."""
 
     kernel: str
     session: int
@@ -81,14 +81,14 @@ def read_run(lines: Iterable[str]) -> Run:
 
 def _launch_in(line: str, text: str) -> Launch:
     """The launch that a line describes. Raises ValueError if the line is truncated."""
-    *words, name = text.split(" ", _FACTS + emit_count.COUNT)
+    *words, name = text.split(" ", _FACTS + counters.COUNT)
     numbers = [int(word) for word in words]
-    if len(numbers) < _FACTS + emit_count.COUNT:
+    if len(numbers) < _FACTS + counters.COUNT:
         raise ValueError(text)
     result, begin_ns, end_ns, device, thread, *shape, shared_nbytes = numbers[:_FACTS]
-    counters = numbers[_FACTS:]
-    warps, threads, branches, divergent = counters[: emit_count.BYTES]
-    places = [f"{space} {kind}" for space in emit_count.SPACES for kind in emit_count.KINDS]
+    counts = numbers[_FACTS:]
+    warps, threads, branches, divergent = counts[: counters.BYTES]
+    places = [f"{space} {kind}" for space in counters.SPACES for kind in counters.KINDS]
     return Launch(
         kernel=demangle.text(name),
         session=session_of(line) or 0,
@@ -104,7 +104,7 @@ def _launch_in(line: str, text: str) -> Launch:
         thread_instructions=threads,
         branches=branches,
         divergent_branches=divergent,
-        nbytes=dict(zip(places, counters[emit_count.BYTES :], strict=True)),
+        nbytes=dict(zip(places, counts[counters.BYTES :], strict=True)),
     )
 
 

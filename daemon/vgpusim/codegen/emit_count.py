@@ -5,16 +5,11 @@ bytes are counted where an access takes its address, for the lanes that act."""
 
 from __future__ import annotations
 
-from vgpusim.codegen import abi, cfg
+from vgpusim.codegen import abi, cfg, counters
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emitter import Emitter
 from vgpusim.codegen.lane_value import LANES
 from vgpusim.ptx import ir
-
-WARP_INSTRUCTIONS, THREAD_INSTRUCTIONS, BRANCHES, DIVERGENT_BRANCHES, BYTES = range(5)  # enum vgx_sim_count
-SPACES = ("global", "shared", "local", "other")
-KINDS = ("read", "write", "atomic")
-COUNT = BYTES + len(SPACES) * len(KINDS)
 
 
 def _add(e: Emitter, index: int, amount: str) -> None:
@@ -42,19 +37,19 @@ def block(e: Emitter, begun: cfg.Block) -> None:
     instructions = sum(ins.opcode != cfg.YIELD for ins in begun.all())
     if instructions == 0:
         return
-    _add(e, WARP_INSTRUCTIONS, str(instructions))
-    _add(e, THREAD_INSTRUCTIONS, e.v(f"mul i64 {_lanes_in(e, e.current)}, {instructions}"))
+    _add(e, counters.WARP_INSTRUCTIONS, str(instructions))
+    _add(e, counters.THREAD_INSTRUCTIONS, e.v(f"mul i64 {_lanes_in(e, e.current)}, {instructions}"))
 
 
 def branch(e: Emitter) -> None:
     """A warp comes to a conditional branch."""
-    _add(e, BRANCHES, "1")
+    _add(e, counters.BRANCHES, "1")
 
 
 def split(e: Emitter, taken: str, other: str) -> None:
     """A conditional branch sends the lanes of two masks (i32) to two places."""
     both = [e.v(f"icmp ne i32 {mask}, 0") for mask in (taken, other)]
-    _add(e, DIVERGENT_BRANCHES, e.v(f"zext i1 {e.v(f'and i1 {both[0]}, {both[1]}')} to i64"))
+    _add(e, counters.DIVERGENT_BRANCHES, e.v(f"zext i1 {e.v(f'and i1 {both[0]}, {both[1]}')} to i64"))
 
 
 def access(
@@ -77,5 +72,5 @@ def access(
         amount = e.v(f"zext i32 {total} to i64")
     else:
         return
-    where = SPACES.index(space if space in SPACES else "other")
-    _add(e, BYTES + len(KINDS) * where + KINDS.index(kind), amount)
+    where = counters.SPACES.index(space if space in counters.SPACES else "other")
+    _add(e, counters.BYTES + len(counters.KINDS) * where + counters.KINDS.index(kind), amount)

@@ -1,6 +1,6 @@
 /* The profiler: kernels that are compiled to be counted add up what their warps do, each pool thread in counters of its
  * own. A launch that has ended says so in one line of the log, "profile: ...", of which `vgpu sim profile` makes a
- * table and a trace; so does one that still runs at the session's end. vgpusim/codegen/emit_count.py has the same
+ * table and a trace; so does one that still runs at the session's end. vgpusim/codegen/counters.py has the same
  * numbers. */
 #ifndef VGX_SIM_COUNT_H
 #define VGX_SIM_COUNT_H
