@@ -262,8 +262,8 @@ bool vgs_claim_made(struct vgs_claiming *c, CUresult *result, CUdeviceptr addres
     }
     *result = CUDA_ERROR_OUT_OF_MEMORY;
   } else if (*result == CUDA_ERROR_OUT_OF_MEMORY && (unblock(c, WITH_MEMORY) || c->count)) {
-    c->releasing = c->gave_back = true; /* what is held here may be the memory that is lacking; its addresses are
-                             reserved, unless a pool keeps them mapped */
+    /* What is held may be the memory that is lacking. Its addresses get reserved, unless a pool keeps them mapped. */
+    c->releasing = c->gave_back = true;
     return true;
   }
   if (c->in_pool && !*result)

@@ -21,9 +21,8 @@ bool vgs_claim(uint64_t address, uint64_t nbytes);
 /* One allocation at a claimed address. An allocation that overlaps the program's memory is held while another one is
  * made, so that the address is not returned again. A driver puts neighbours next to one another, and a program may have
  * several GB mapped there: after a few attempts each is preceded by a blocker, which occupies more and more addresses
- * in the worker. Blockers are reservations of addresses where possible, and else memory, of which others
- * may be in need: a part of what is free. Imports of cuIpc
- * and allocations of graphs have one attempt only. */
+ * in the worker. Blockers are reservations of addresses where possible, and else memory, of which they take a part of
+ * what is free only, as other tenants may need it. Imports of cuIpc and allocations of graphs have one attempt only. */
 enum { VGS_CLAIM_TRIES = 16, VGS_CLAIM_BLOCKERS = 3 * VGS_CLAIM_TRIES };
 struct vgs_claim_blocker {
   CUdeviceptr address;
@@ -31,21 +30,21 @@ struct vgs_claim_blocker {
   bool there;      /* a reservation that lies where it was wanted */
 };
 struct vgs_claiming {
-  CUdeviceptr rejected[VGS_CLAIM_TRIES]; /* those that are still held */
-  int count;                             /* of them */
-  int tries;                             /* allocations rejected so far */
-  CUdeviceptr first, last;               /* the first and the last of those */
-  uint64_t nbytes;                       /* of each */
-  bool up;                               /* the last one lies above the one before it */
-  bool releasing;                        /* the caller is to release what is held */
-  CUdeviceptr released;                  /* what it has just been given to release */
-  bool ended;                            /* no further attempt */
-  bool failed;                           /* and no allocation */
-  bool is_ordered;                       /* a stream's order holds for it: nothing waits for the device meanwhile */
-  bool in_pool;                          /* released, it goes back to a pool */
-  bool gave_back;                        /* what was rejected has been released, so that there is room */
-  bool asked;                            /* how much memory is free */
-  uint64_t memory_nbytes;                /* that blockers may still take */
+  CUdeviceptr rejected[VGS_CLAIM_TRIES]; /* rejected allocations that are still allocated */
+  int count;                             /* number of entries in `rejected` */
+  int tries;                             /* number of allocations rejected so far, also of those freed since */
+  CUdeviceptr first, last;               /* addresses of the first and of the last rejected allocation */
+  uint64_t nbytes;                       /* size of each allocation */
+  bool up;                               /* the last rejected allocation lies above the one before it */
+  bool releasing;                        /* the caller must free the allocations in `rejected` */
+  CUdeviceptr released;                  /* the allocation that the caller was last told to free */
+  bool ended;                            /* no further attempt is made */
+  bool failed;                           /* the last attempt failed */
+  bool is_ordered;                       /* a stream-ordered allocation: no call may wait for the device */
+  bool in_pool;                          /* a rejected allocation returns to a pool when it is freed */
+  bool gave_back;                        /* rejected allocations were freed, to have memory for the next attempt */
+  bool asked;                            /* the amount of free memory has been asked for */
+  uint64_t memory_nbytes;                /* memory that blockers may still take */
   struct vgs_claim_blocker blockers[VGS_CLAIM_BLOCKERS];
   int blocked; /* number of blockers */
 };

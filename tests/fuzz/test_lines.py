@@ -9,6 +9,7 @@ from tests.fuzz import lines
 
 @pytest.fixture(autouse=True)
 def floors(tmp_path, monkeypatch):
+    """Floors of files that the search executes, and of those that only workers do."""
     for name, text in (("FLOOR", "a.c\t90\nb.c\t50\n"), ("FLOOR_WORKERS", "# why\nd.c\t75\tchance\n")):
         (tmp_path / name).write_text(text)
         monkeypatch.setattr(lines, name, tmp_path / name)

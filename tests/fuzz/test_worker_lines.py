@@ -10,7 +10,7 @@ import pytest
 
 from tests.daemon.running import ENVIRONMENT, ROOT
 
-# A test that is deaf, and what it has started, in a session of its own as a vgpud is.
+# A test process that ignores SIGINT, and a child of it in a process session of its own, as tests start vgpud.
 STARTED = "import subprocess; it = subprocess.Popen(['cat'], start_new_session=True); print(it.pid, flush=True)"
 DEAF = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
 # In a process of its own, which becomes the parent of orphans.

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/real-gpu.md"
 OUT_OF_TIME = r"^ended after \d+ s$"  # as run.py writes it
-FAILED = r"^ended with status (-?\d+)$"  # so, too
+FAILED = r"^ended with status (-?\d+)$"  # as run.py writes it
 STEPS = {
     "tests": "`pytest -m gpu tests/gpu`",
     "claim": "the same, addresses that the program uses itself",

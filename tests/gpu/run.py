@@ -72,7 +72,7 @@ MEASUREMENTS: Groups = (
 ALONE_S = {"network": 90, "shares": 135}  # if a measurement has to run by itself
 HALVES = 32  # processors that are enough for two measurements at once
 PARTS = {"checks": CHECKS, "measurements": MEASUREMENTS, "both": CHECKS + MEASUREMENTS}
-SECOND = {"op_db", "network"}  # on the second card: their programs take little notice of which one they are on
+SECOND = {"op_db", "network"}  # steps that run on the second card, beside steps that need the first
 CLAIM = "tests/gpu/test_claim.py"  # of addresses, and what it prints
 # Tests that fill a card's memory, beside which nothing else can allocate any.
 FILLING = (

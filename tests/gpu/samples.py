@@ -127,7 +127,7 @@ class Comparison:
                 list(pool.map(self.judge, self.found))
             except KeyboardInterrupt:
                 self.is_interrupted = True
-        # Beside others a sample may find no memory, or not end in its time.
+        # Samples that ran at the same time share memory and processors: where the two sides differ, repeat it alone.
         for sample in [sample for sample, outcome in self.outcomes.items() if outcome and outcome[0] != outcome[1]]:
             if self.has_time():
                 self.compare(sample, self.out / self.found[sample].name, " alone ")

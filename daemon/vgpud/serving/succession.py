@@ -32,7 +32,9 @@ _ASKED = "VGPUD_SUCCESSION_FORM"
 class Outgoing:
     """Collects descriptors; their owners keep them until execute()."""
 
-    is_kept = False  # by the manager of services, for a vgpud after a crash; else for a program that follows at once
+    # Whether systemd keeps the descriptors for the vgpud that it starts after a crash (fd_store.py). Otherwise the next
+    # vgpud takes them over by exec, at once.
+    is_kept = False
 
     def __init__(self) -> None:
         self._fds: list[int] = []

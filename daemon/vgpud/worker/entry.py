@@ -42,12 +42,18 @@ class Backend:
     glue: Any = None
 
 
-def main() -> None:
-    """The worker's life."""
-    parser = argparse.ArgumentParser(prog="vgpud.worker")
+def make_parser(prog: str) -> argparse.ArgumentParser:
+    """The arguments of a worker, which its loader gets, too."""
+    parser = argparse.ArgumentParser(prog=prog)
     parser.add_argument("--backend", choices=("simulator", "cuda"), required=True)
     parser.add_argument("--control-fd", type=int, required=True)
-    parser.add_argument("--libcuda", default="libcuda.so.1", help="the driver that the session will name")
+    parser.add_argument("--libcuda", default="libcuda.so.1", help="the driver that sessions will name")
+    return parser
+
+
+def main() -> None:
+    """The worker's life."""
+    parser = make_parser("vgpud.worker")
     parser.add_argument("--warm", action="store_true", help="create a context before a client comes")
     arguments = parser.parse_args()
     run(arguments.control_fd, backend_name=arguments.backend, libcuda=arguments.libcuda, warm=arguments.warm)

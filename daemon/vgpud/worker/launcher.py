@@ -31,9 +31,14 @@ from . import template
 from .cell import Cells
 from .entry import run
 
-_PACKET_NBYTES = 64 * 1024
+PACKET_NBYTES = 64 * 1024
 _PR_SET_NAME = 15
 _LIBC = ctypes.CDLL(None)
+
+
+def set_name(name: bytes) -> None:
+    """Name this process, as tools list it."""
+    _LIBC.prctl(_PR_SET_NAME, name, 0, 0, 0)
 
 
 class Launcher:
@@ -58,7 +63,7 @@ class Launcher:
                     return
 
     def _take_order(self) -> bool:
-        packet, fds, _flags, _address = socket.recv_fds(self._control, _PACKET_NBYTES, 2)
+        packet, fds, _flags, _address = socket.recv_fds(self._control, PACKET_NBYTES, 2)
         if not packet:
             return False
         order = unpack_map(packet)
@@ -96,7 +101,7 @@ class Launcher:
                 os.close(fd)
             self._selector.close()
             self._cells.enter(uid)
-            _LIBC.prctl(_PR_SET_NAME, b"vgpu-worker", 0, 0, 0)
+            set_name(b"vgpu-worker")
             os.environ.update(order["environment"])
             run(control_fd, backend_name=self._backend, libcuda=self._libcuda, warm=order["warm"])
         except BaseException:
@@ -125,7 +130,7 @@ def launch(control: socket.socket, arguments: argparse.Namespace, executor: Any)
     except OSError:
         return  # vgpud is gone
     os.close(own)
-    _LIBC.prctl(_PR_SET_NAME, b"vgpu-launcher", 0, 0, 0)
+    set_name(b"vgpu-launcher")
     cells = Cells(together=arguments.backend == "cuda")
     if not arguments.shared_namespaces:
         cells.enter_shared(arguments.user_namespace_fd)

@@ -10,7 +10,6 @@ its control socket. To vgpud: {type: "loaded"}, once.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import gc
 import os
 import signal
@@ -20,13 +19,9 @@ import traceback
 from typing import Any
 
 from ..proto.packing import pack_map
-from .entry import load, prepare
-from .launcher import launch
+from .entry import load, make_parser, prepare
+from .launcher import PACKET_NBYTES, launch, set_name
 from .user_ids import parse_ids
-
-_PACKET_NBYTES = 64 * 1024
-_PR_SET_NAME = 15
-_LIBC = ctypes.CDLL(None)
 
 
 class Loader:
@@ -39,7 +34,7 @@ class Loader:
         """Serves until vgpud is gone; launchers notice that on their own."""
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps launchers
         while True:
-            packet, fds, _flags, _address = socket.recv_fds(self._control, _PACKET_NBYTES, 1)
+            packet, fds, _flags, _address = socket.recv_fds(self._control, PACKET_NBYTES, 1)
             if not packet:
                 return
             control = socket.socket(fileno=fds[0])
@@ -69,10 +64,7 @@ class Loader:
 
 def main() -> None:
     """The loader's life."""
-    parser = argparse.ArgumentParser(prog="vgpud.worker.loader")
-    parser.add_argument("--backend", choices=("simulator", "cuda"), required=True)
-    parser.add_argument("--control-fd", type=int, required=True)
-    parser.add_argument("--libcuda", default="libcuda.so.1", help="the driver that the sessions will name")
+    parser = make_parser("vgpud.worker.loader")
     parser.add_argument("--gpus", default="", help="the devices that its workers will simulate")
     parser.add_argument("--shared-namespaces", action="store_true", help="make no namespaces")
     parser.add_argument("--user-ids", type=parse_ids, help="FIRST-LAST: those that vgpud will order")
@@ -81,7 +73,7 @@ def main() -> None:
     arguments = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     control = socket.socket(fileno=arguments.control_fd)
-    _LIBC.prctl(_PR_SET_NAME, b"vgpu-loader", 0, 0, 0)
+    set_name(b"vgpu-loader")
     gc.disable()  # nothing that is loaded is garbage
     executor = load(arguments.backend)
     prepare(arguments.backend, arguments.gpus, arguments.libcuda)

@@ -16,7 +16,7 @@ _LOOP_ROWS_AHEAD = 1
 _LOOP_ROWS_AHEAD_AMD = 2  # into the second cache: a loop's rows, pages apart, displace each other in the first
 _TILES_AHEAD = 4
 _RECORDS_AHEAD = 8
-_FARTHEST_NBYTES = 1 << 40  # of an address in the next iteration; a product of constants may be any number
+_FARTHEST_NBYTES = 1 << 40  # no prefetch for a loop whose address changes by more in an iteration
 
 
 def fetch_ahead(e: Emitter, at: Value, nbytes: int, write: bool = False) -> None:

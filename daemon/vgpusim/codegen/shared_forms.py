@@ -13,7 +13,7 @@ from vgpusim.codegen import native
 from vgpusim.codegen.cache import DiskCache, key_of
 
 PREFIX = "vgx."
-_NAME_DIGITS = 32  # 128 bits
+_NAME_DIGITS = 32  # hexadecimal, of a function's hash
 PLACEHOLDER = "@vgx.form("  # a function's name in its text, until it is known
 _KEPT_NBYTES = 32 << 20  # of objects that this process has compiled or read
 _USED = re.compile(r'@([\w.]+|"[^"]*")|(?<!\w)(![0-9]+)')

@@ -88,7 +88,8 @@ static uint64_t now_ns(void) {
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* A kick that left this half done would lose the one post for the kernel, or leave due_once begun for ever. */
+/* No kick may end the thread's kernel inside this function: the semaphore's only post for the kernel would be lost, or
+ * pthread_once would stay begun for ever. */
 static void count_time(const struct vgx_sim_code *code) {
   struct vgx_sim_quick *quick = code->quick;
   if (!quick)
