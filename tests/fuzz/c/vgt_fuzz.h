@@ -110,4 +110,7 @@ bool vgt_session_is_last(void);
  */
 bool vgt_session_let_go(void);
 
+/* Members of a request that launches a kernel. */
+#define VGT_ONE_THREAD .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1
+
 #endif

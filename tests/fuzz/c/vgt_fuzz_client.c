@@ -73,12 +73,7 @@ void vgt_client_measure(int fd) {
     uint64_t words[6];
   } launch = {{.kind = VGW_KIND_FUNCTION,
                .object = 1,
-               .gridDimX = 1,
-               .gridDimY = 1,
-               .gridDimZ = 1,
-               .blockDimX = 1,
-               .blockDimY = 1,
-               .blockDimZ = 1}};
+               VGT_ONE_THREAD}};
   _Static_assert(sizeof launch == sizeof launch.request, "the words are the request");
   vgt_send_words(fd, VGW_OP_vgpuActivityStart, (uint64_t[]){1}, 1);
   for (int i = 0; i < 3; i++)

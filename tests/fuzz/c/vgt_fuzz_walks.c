@@ -62,12 +62,7 @@ static void few(int fd) {
   VGT_ASK(fd, vgpuKernelName, .capacity = 64, .kind = VGW_KIND_MODULE, .object = 1);
   VGT_ASK(fd, vgpuKernelName, .capacity = 64, .kind = VGW_KIND_LIBRARY, .object = 1);
   VGT_ASK(fd, vgpuLink, .first = 1, .count = 1, .result = vgt_walk_first_id);
-  struct {
-    struct vgw_req_vgpuTensorMap request;
-    struct vgw_tensor_map arguments;
-  } map = {.request = {.form = 1, .nbytes = sizeof map.arguments, .map_nbytes = sizeof(CUtensorMap)}};
-  map.arguments.rank = 1;
-  vgt_ask(fd, VGW_OP_vgpuTensorMap, &map, sizeof map, answer, sizeof answer);
+  vgt_walk_tensor_map(fd, 1);
   struct {
     struct vgw_req_vgpuGraphAddConditional request;
     uint32_t bodies[2];
@@ -110,12 +105,7 @@ static void activities(int fd) {
       {.length = sizeof launch, .opcode = VGW_OP_cuLaunchKernel, .flags = VGW_CORRELATED, .context = 1}, 1, {0}};
   launch.request = (struct vgw_req_cuLaunchKernel){.kind = VGW_KIND_FUNCTION,
                                                    .object = VGT_LAST_OBJECT,
-                                                   .gridDimX = 1,
-                                                   .gridDimY = 1,
-                                                   .gridDimZ = 1,
-                                                   .blockDimX = 1,
-                                                   .blockDimY = 1,
-                                                   .blockDimZ = 1,
+                                                   VGT_ONE_THREAD,
                                                    .params_nbytes = sizeof(uint64_t[2])};
   struct {
     __typeof__(launch) launch;

@@ -29,6 +29,8 @@ enum { VGT_WALK_WRONGS = 13 };
 
 /* Records that end a session, numbered from 0; and a form that is not known, and too many descriptors. */
 void vgt_walk_wrong(int fd, uint32_t number);
+/* Ask for a tensor map of one dimension; `form`: see vgx_tensor.c. */
+void vgt_walk_tensor_map(int fd, uint32_t form);
 void vgt_walk_wrong_form(int fd);
 void vgt_walk_descriptors(int fd);
 

@@ -49,15 +49,17 @@ void vgt_walk_wrong(int fd, uint32_t number) {
     close(file);
 }
 
-void vgt_walk_wrong_form(int fd) {
+void vgt_walk_tensor_map(int fd, uint32_t form) {
   uint64_t answer[2];
   struct {
     struct vgw_req_vgpuTensorMap request;
     struct vgw_tensor_map arguments;
-  } map = {.request = {.form = 9, .nbytes = sizeof map.arguments, .map_nbytes = sizeof(CUtensorMap)}};
+  } map = {.request = {.form = form, .nbytes = sizeof map.arguments, .map_nbytes = sizeof(CUtensorMap)}};
   map.arguments.rank = 1;
   vgt_ask(fd, VGW_OP_vgpuTensorMap, &map, sizeof map, answer, sizeof answer);
 }
+
+void vgt_walk_wrong_form(int fd) { vgt_walk_tensor_map(fd, 9); }
 
 /* More descriptors than a worker keeps. */
 void vgt_walk_descriptors(int fd) {
