@@ -65,6 +65,7 @@ fn(
     QUEUED,
     client_before="bool captured = vgs_capture_status(hEvent_object->capture), "
     "capturing = hStream_object && vgs_capture_status(hStream_object->capture)",
+    checks=["captured && !capturing && hStream_object ? vgs_mirror_before_capture(hStream_object) : CUDA_SUCCESS"],
     waits="captured || capturing",
     # What is over need not be waited for. A legacy stream that is waited in may end another stream's capture.
     answers={

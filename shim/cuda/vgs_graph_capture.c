@@ -8,6 +8,7 @@
 #include "vgs_graph_node.h"
 #include "vgs_graph_part.h"
 #include "vgs_log.h"
+#include "vgs_mirror.h"
 #include "vgs_stream.h"
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ CUresult vgs_graph_capture_check(const struct vgs_stream *stream, int mode) {
     return CUDA_ERROR_INVALID_VALUE;
   if (!stream)
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* oracle: the legacy stream cannot be captured */
-  return vgs_capture_status(stream->capture) ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
+  return vgs_capture_status(stream->capture) ? CUDA_ERROR_ILLEGAL_STATE : vgs_mirror_before_capture(stream);
 }
 
 CUresult vgs_graph_capture_begin(struct vgs_stream *stream, struct vgs_graph *graph, int mode, bool owned) {

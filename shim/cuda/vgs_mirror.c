@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "vgs_mirror.h"
 #include "vgs_api.h"
+#include "vgs_capture.h"
 #include "vgs_claim.h"
 #include "vgs_context.h"
 #include "vgs_enter.h"
@@ -208,9 +209,14 @@ static CUresult own_stream_locked(uint32_t *id) {
   return result;
 }
 
+static bool can_read_in(uint32_t stream) {
+  const struct vgs_stream *found = vgs_object_at(VGW_KIND_STREAM, stream);
+  return found && !vgs_capture_status(found->capture);
+}
+
 /* The stream in which to read a variable: behind what the program has changed before a launch, if that may still be on
  * its way. Where the tenant may have no stream more, it is the one that was waited for: the read then waits for what
- * another thread has put behind that, but it does not fail. */
+ * another thread has put behind that, but it does not fail. None of them captures (vgs_mirror_before_capture). */
 static CUresult read_in_locked(struct mirror *m, uint32_t waited, uint32_t *stream) {
   if (m->sent_at && vgs_touch_is_done(m->sent_in, m->sent_at))
     m->sent_at = 0;
@@ -220,7 +226,7 @@ static CUresult read_in_locked(struct mirror *m, uint32_t waited, uint32_t *stre
     return CUDA_SUCCESS;
   CUresult result = own_stream_locked(stream);
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    *stream = waited && vgs_object_at(VGW_KIND_STREAM, waited) ? waited : 0;
+    *stream = can_read_in(waited) ? waited : 0;
     result = CUDA_SUCCESS;
   }
   return result;
@@ -315,6 +321,40 @@ CUresult vgs_mirror_after_event(CUresult waited, struct vgs_event *event, uint64
   if (entry && entry == vgs_event_entry(event) && !vgs_touch_is_done(stream, entry))
     vgs_wait_set_done(stream, entry);
   return vgs_mirror_after(waited, stream);
+}
+
+/* Have the stream `own` wait for another one. False: that is of another context, or the tenant may have no event more.
+ */
+static bool follow(const struct vgs_stream *stream, uint32_t own) {
+  CUevent event;
+  if (vgs_cuEventCreate(&event, CU_EVENT_DISABLE_TIMING))
+    return false;
+  bool follows = !vgs_cuEventRecord(event, vgs_object_handle(stream)) &&
+                 !vgs_cuStreamWaitEvent(vgs_object_handle(vgs_object_at(VGW_KIND_STREAM, own)), event, 0);
+  vgs_cuEventDestroy_v2(event);
+  return follows;
+}
+
+CUresult vgs_mirror_before_capture(const struct vgs_stream *stream) {
+  bool readable = true; /* in another stream */
+  uint32_t own;
+  if (!vgs_diverted(VGS_MIRRORING))
+    return CUDA_SUCCESS;
+  pthread_mutex_lock(&lock);
+  for (struct mirror *m = mirrors; m && readable; m = m->next) {
+    if (!is_live(m))
+      continue;
+    readable = !own_stream_locked(&own);
+    if (!readable || !m->sent_at || m->sent_in != stream->object.id || vgs_touch_is_done(m->sent_in, m->sent_at))
+      continue;
+    readable = follow(stream, own);
+    if (readable) {
+      m->sent_in = own;
+      m->sent_at = vgs_touch_entry(VGW_KIND_STREAM, own);
+    }
+  }
+  pthread_mutex_unlock(&lock);
+  return readable ? CUDA_SUCCESS : vgs_mirror_wait_stream(stream->object.id);
 }
 
 CUresult vgs_mirror_before_copy(uint64_t address, uint64_t nbytes, uint32_t stream) {

@@ -33,6 +33,11 @@ CUresult vgs_mirror_after(CUresult waited, uint32_t stream);
 /* The same for an event; `entry`: what vgs_event_entry said before the wait. */
 CUresult vgs_mirror_after_event(CUresult waited, struct vgs_event *event, uint64_t entry);
 
+/* Called before a stream becomes part of a capture, in which nothing can be read. What the program has changed, and is
+ * perhaps still on its way in the stream, is read behind it in another one then; where the tenant may have none, this
+ * waits for the stream, and fetches. */
+CUresult vgs_mirror_before_capture(const struct vgs_stream *stream);
+
 /* Called before a copy or fill reads or writes the program's memory at [address, address + nbytes): if that is
  * mirrored, wait for the stream and fetch what its kernels have changed. */
 CUresult vgs_mirror_before_copy(uint64_t address, uint64_t nbytes, uint32_t stream);

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.daemon.running import Running
 from tests.relayed.conftest import Relay, start_relay
 from tests.shim.client import PRELUDE
@@ -32,7 +34,7 @@ ok(cuda.cuLibraryGetManaged(byref(address), byref(nbytes), library, b"counter"))
 ok(cuda.cuLibraryGetKernel(byref(f), library, b"step"))
 counter = c_uint.from_address(address.value)
 stream, event = c_void_p(), c_void_p()
-ok(cuda.cuStreamCreate(byref(stream), 1))
+ok(cuda.cuStreamCreate(byref(stream), int(os.environ.get("FLAGS", "1"))))
 ok(cuda.cuEventCreate(byref(event), 2))
 go = threading.Event()
 hold = ctypes.CFUNCTYPE(None, c_void_p)(lambda _: go.wait() and None)
@@ -64,6 +66,53 @@ assert counter.value == 63
 def test_a_query_does_not_wait_for_what_follows_its_event(shared_relay: Relay) -> None:
     """Behind the event the stream waits for the program, which would never come to it."""
     shared_relay.python(WITH_LATER_WORK)
+
+
+BESIDE_A_CAPTURE = (
+    BEGIN
+    + """
+graph, count, executable = c_void_p(), c_size_t(), c_void_p()
+origin = other = stream
+joined = new(cuda.cuEventCreate, 2)
+if os.environ["STREAMS"] != "1":
+    other = new(cuda.cuStreamCreate, 1)
+    origin = new(cuda.cuStreamCreate, 1) if os.environ["JOINS"] else stream
+step()
+ok(cuda.cuEventRecord(event, stream))
+ok(cuda.cuStreamBeginCapture_v2(origin, 2))
+if origin != stream:
+    ok(cuda.cuEventRecord(joined, origin))
+    ok(cuda.cuStreamWaitEvent(stream, joined, 0))
+step()
+if other != stream:
+    ok(cuda.cuStreamSynchronize(other))
+ok(cuda.cuEventSynchronize(event))
+assert counter.value == 21, counter.value
+step()
+if origin != stream:
+    ok(cuda.cuEventRecord(joined, stream))
+    ok(cuda.cuStreamWaitEvent(origin, joined, 0))
+ok(cuda.cuStreamEndCapture(origin, byref(graph)))
+ok(cuda.cuGraphGetNodes(graph, None, byref(count)))
+assert count.value == 2, count.value
+ok(cuda.cuGraphInstantiateWithFlags(byref(executable), graph, 0))
+counter.value = 1
+ok(cuda.cuGraphLaunch(executable, origin))
+ok(cuda.cuStreamSynchronize(origin))
+assert counter.value == 9, counter.value
+"""
+)
+
+
+@pytest.mark.parametrize(("streams", "joins", "flags"), [(8, "", 1), (8, "yes", 1), (1, "", 1), (1, "", 0)])
+def test_a_fetch_is_no_part_of_a_capture(driver: Running, tmp_path: Path, streams: int, joins: str, flags: int) -> None:
+    """The stream that the program's last change was sent in, or that was waited for, may be capturing by then."""
+    share = f"default_share = 's'\n[[shares]]\nname = 's'\nstreams = {streams}\n"
+    running, relay = start_relay(driver, tmp_path, True, share)
+    try:
+        relay.python(BESIDE_A_CAPTURE, STREAMS=str(streams), JOINS=joins, FLAGS=str(flags))
+    finally:
+        running.end()
 
 
 WITHOUT_ANOTHER_STREAM = (
