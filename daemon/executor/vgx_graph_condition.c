@@ -80,12 +80,10 @@ CUresult vgx_vgpuGraphAddConditional(struct vgx_session *s, const struct vgw_req
   uint32_t reserved = 0;
   while (reserved < count && result == CUDA_SUCCESS) {
     enum vgx_reserved how = vgx_handle_reserve(s, VGW_KIND_GRAPH, id_at(bodies, reserved));
-    if (how == VGX_TAKEN)
-      return vgx_violation(s, "graph of a conditional node taken");
     if (how == VGX_RESERVED)
       reserved++;
     else
-      result = CUDA_ERROR_OUT_OF_MEMORY;
+      result = how == VGX_TAKEN ? vgx_violation(s, "graph of a conditional node taken") : CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (result == CUDA_SUCCESS)
     result = s->backend->cuGraphAddNode_v2(&made, graph, dependencies, NULL, req->numDependencies, &params);
