@@ -124,17 +124,17 @@ def kept(name: str, c: str | Scalar, value: str) -> Param:
     return Param(name, Role.KEPT, f"{c if isinstance(c, str) else c.c} *", kept=value)
 
 
-def out_range(name: str, nbytes: str, kind: str, undo: str) -> Param:
+def out_range(name: str, nbytes: str, kind: str, undo: str, *, ordered: bool = False) -> Param:
     """The address of new device memory, claimed in the program's address space and known as a range from then on.
 
     Args:
         nbytes: its length, C, in which result x is `x_told`.
-        kind: of the range (enum vgs_range_kind), or C for it; CLAIM: only claimed, not recorded as a range.
+        kind: of the range, C (enum vgs_range_kind); empty: only addresses, claimed but not recorded as a range.
         undo: C that frees the memory at `taken`, if the program uses that address or the range cannot be recorded.
+        ordered: allocated in the order of a stream, from a pool or in a graph.
     """
-    return Param(
-        name, Role.OUT, "CUdeviceptr *", scalar=DEVICEPTR, range_kind=kind, range_nbytes=nbytes, undo=undo
-    )  # fmt: skip
+    of_range = {"range_kind": kind, "range_nbytes": nbytes, "undo": undo, "ordered": ordered}
+    return Param(name, Role.OUT, "CUdeviceptr *", scalar=DEVICEPTR, **of_range)  # type: ignore[arg-type]
 
 
 def out_handle(

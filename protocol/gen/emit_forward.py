@@ -245,7 +245,7 @@ class Body:
             self.add(f"  {ended.ending};")
         if ended and queued:  # queued: its error is reported by a later call
             self.add(f"  vgs_object_destroy({ended.name}_object);")
-        claimed = next((p for p in f.args if p.range_kind), None)
+        claimed = next((p for p in f.args if p.range_nbytes), None)
         if claimed:
             self._claim(claimed, f"vgs_send_{f.name}({arguments})")
         else:
@@ -270,11 +270,10 @@ class Body:
     def _claim(self, p: Param, send: str) -> None:
         """Repeat the request until the address can be claimed in this process (vgs_claim.h), and record the range."""
         address = f"{p.name}_told"
-        kind = f"VGS_RANGE_{p.range_kind}" if p.range_kind.isupper() else p.range_kind
-        is_ordered = "false" if p.range_kind.isupper() else "true"  # by C for it: a pool's, or a graph's
-        in_pool = f"{kind} == VGS_RANGE_POOL" if is_ordered == "true" else "false"
+        about = [".is_memory = true"] if p.range_kind else []
+        about += [".is_ordered = true", f".in_pool = {p.range_kind} == VGS_RANGE_POOL"] if p.ordered else []
         self.add(
-            f"  struct vgs_claiming claiming = {{.is_ordered = {is_ordered}, .in_pool = {in_pool}}};",
+            f"  struct vgs_claiming claiming = {{{', '.join(about)}}};",
             "  bool again;",
             "  do {",
             f"    result = {send};",
@@ -282,18 +281,18 @@ class Body:
             f"    for (CUdeviceptr taken; vgs_claim_rejected(&claiming, &taken);) (void){p.undo};",
             "  } while (again);",
         )
-        if p.range_kind == "CLAIM":
+        if not p.range_kind:
             return
         self.add(
             RESULT,
-            f"  result = vgs_range_add_allocation({address}, {p.range_nbytes}, {kind});",
+            f"  result = vgs_range_add_allocation({address}, {p.range_nbytes}, {p.range_kind});",
             f"  if (result != CUDA_SUCCESS) {{ CUdeviceptr taken = {address}; (void){p.undo}; return result; }}",
         )
 
 
 def _is_told(f: Function) -> bool:
     """Whether results are first stored in locals."""
-    return bool(f.client_after) or any(p.range_kind for p in f.args)
+    return bool(f.client_after) or any(p.range_nbytes for p in f.args)
 
 
 def _member_handle(m: Member, place: str) -> list[str]:

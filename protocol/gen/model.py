@@ -128,8 +128,9 @@ class Param:
     uncaptured: bool = False  # a stream that captures loses its capture, and the call is refused
     ending: str = ""  # C statement in the client before the object is destroyed
     sent: str = ""  # what is sent instead (C)
-    range_kind: str = ""  # an address: of a new range of this kind (enum vgs_range_kind); CLAIM: only claimed
-    range_nbytes: str = ""  # length of that range (C)
+    range_nbytes: str = ""  # an address: length of the new range, which is claimed (C)
+    range_kind: str = ""  # of that range (C, enum vgs_range_kind); empty: it is not recorded
+    ordered: bool = False  # of that range: allocated in the order of a stream
     undo: str = ""  # C that frees the range's memory
     parent: str = ""  # of a new object: the parameter whose object it dies with
     make: str = ""  # C expression that makes the client's object; NULL: out of memory

@@ -41,7 +41,7 @@ fn(
 )
 fn(
     "cuMemAlloc_v2",
-    [out_range("dptr", "bytesize", "DEVICE", GIVEN_BACK), val("bytesize", SIZE, nonzero=True)],
+    [out_range("dptr", "bytesize", "VGS_RANGE_DEVICE", GIVEN_BACK), val("bytesize", SIZE, nonzero=True)],
     WAITING,
     unsafe=True,
     stacked=True,
@@ -50,7 +50,7 @@ fn(
 fn(
     "cuMemAllocPitch_v2",
     [
-        out_range("dptr", "vgs_rows_nbytes(pPitch_told, Height)", "DEVICE", GIVEN_BACK),
+        out_range("dptr", "vgs_rows_nbytes(pPitch_told, Height)", "VGS_RANGE_DEVICE", GIVEN_BACK),
         out("pPitch", SIZE),
         val("WidthInBytes", SIZE, nonzero=True),
         val("Height", SIZE, nonzero=True),

@@ -37,14 +37,19 @@ GIVEN_BACK_AT_ONCE = "vgs_send_cuMemFree_v2(taken)"
 
 fn(
     "cuMemAllocAsync",
-    [out_range("dptr", "bytesize", KIND, GIVEN_BACK), val("bytesize", SIZE, nonzero=True), STREAM_ARG],
+    [out_range("dptr", "bytesize", KIND, GIVEN_BACK, ordered=True), val("bytesize", SIZE, nonzero=True), STREAM_ARG],
     WAITING,
     stacked=True,
     doc="Allocate in stream order.",
 )
 fn(
     "cuMemAllocFromPoolAsync",
-    [out_range("dptr", "bytesize", KIND, GIVEN_BACK), val("bytesize", SIZE, nonzero=True), POOL, STREAM_ARG],
+    [
+        out_range("dptr", "bytesize", KIND, GIVEN_BACK, ordered=True),
+        val("bytesize", SIZE, nonzero=True),
+        POOL,
+        STREAM_ARG,
+    ],
     WAITING,
     stacked=True,
     doc="Allocate from a pool in stream order.",
@@ -147,7 +152,7 @@ fn(
 )
 # A pool that other clients of the tenant use, and its allocations: tokens of vgpud's, as for cuIpc (vgx_share.c).
 NAMED = "CUmemPoolPtrExportData"
-IMPORTED = out_range("ptr_out", "nbytes_told", "POOL", GIVEN_BACK_AT_ONCE)
+IMPORTED = out_range("ptr_out", "nbytes_told", "VGS_RANGE_POOL", GIVEN_BACK_AT_ONCE)
 fn(
     "cuMemPoolExportToShareableHandle",
     [ptr("handle_out", "void *"), ptr("pool", "CUmemoryPool"), val("handleType", I32), val("flags", ULL)],

@@ -35,7 +35,7 @@ fn(
 fn(
     "cuMemAddressReserve",
     [
-        out_range("ptr", "size", "CLAIM", "vgs_send_cuMemAddressFree(taken, size)"),
+        out_range("ptr", "size", "", "vgs_send_cuMemAddressFree(taken, size)"),
         val("size", SIZE),
         val("alignment", SIZE),
         val("addr", DEVICEPTR),

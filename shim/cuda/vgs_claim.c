@@ -2,6 +2,7 @@
 #include "vgs_claim.h"
 #include "vgs_api.h"
 #include "vgs_log.h"
+#include "vgs_session.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -22,7 +23,6 @@ enum { PAGE_NBYTES = 4096, CHUNK_NBYTES = 2 << 20, LINE_NBYTES = 512 };
  * Other tenants may need that meanwhile, so together they take a quarter of what is free for this one at most. */
 enum { PLAIN_TRIES = 4, SHARE_OF_FREE = 4 };
 static const uint64_t BLOCKER_NBYTES = 64 << 20, BLOCKER_NBYTES_MAX = 4ull << 30, MEMORY_NBYTES_MAX = 2ull << 30;
-static const uint64_t KEPT_NBYTES_MAX = 64 << 20; /* of pools' rejected allocations, in the whole process */
 
 struct claim {
   uint64_t begin, end;
@@ -238,15 +238,54 @@ static void explain(const struct vgs_claiming *c) {
           (unsigned long long)c->last);
 }
 
-/* A pool hands out again at once what it is given back, and would do so at each later allocation: what is little stays
- * allocated. */
+/* A pool hands out again at once what it is given back, and would do so at each later allocation. What is little stays
+ * allocated, until memory is lacking. */
+enum { KEPT_MAX = 64 };
+static const uint64_t KEPT_NBYTES_MAX = 64 << 20;
+static struct {
+  pthread_mutex_t lock;
+  uint16_t epoch; /* of the session that has them */
+  unsigned count;
+  uint64_t nbytes; /* of all together */
+  struct {
+    CUdeviceptr address;
+    uint64_t nbytes;
+  } items[KEPT_MAX];
+} kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 static void keep(struct vgs_claiming *c) {
-  static uint64_t kept_nbytes;
-  uint64_t nbytes = c->count * c->nbytes;
-  if (__atomic_add_fetch(&kept_nbytes, nbytes, __ATOMIC_RELAXED) <= KEPT_NBYTES_MAX)
-    c->count = 0;
-  else
-    __atomic_sub_fetch(&kept_nbytes, nbytes, __ATOMIC_RELAXED);
+  uint64_t nbytes = (uint64_t)c->count * c->nbytes;
+  pthread_mutex_lock(&kept.lock);
+  if (kept.epoch != vgs_session_epoch())
+    kept.nbytes = kept.count = 0;
+  kept.epoch = vgs_session_epoch();
+  if (kept.count + (unsigned)c->count <= KEPT_MAX && kept.nbytes + nbytes <= KEPT_NBYTES_MAX) {
+    kept.nbytes += nbytes;
+    while (c->count) {
+      kept.items[kept.count].address = c->rejected[--c->count];
+      kept.items[kept.count++].nbytes = c->nbytes;
+    }
+  }
+  pthread_mutex_unlock(&kept.lock);
+}
+
+/* Have the caller free what was kept. Returns whether there is something. */
+static bool release_kept(struct vgs_claiming *c) {
+  pthread_mutex_lock(&kept.lock);
+  if (kept.epoch != vgs_session_epoch())
+    kept.nbytes = kept.count = 0;
+  while (c->is_memory && kept.count && c->count < VGS_CLAIM_TRIES) {
+    kept.nbytes -= kept.items[--kept.count].nbytes;
+    c->rejected[c->count++] = kept.items[kept.count].address;
+  }
+  pthread_mutex_unlock(&kept.lock);
+  return c->count;
+}
+
+void vgs_claim_remove_kept(void) {
+  pthread_mutex_lock(&kept.lock);
+  kept.nbytes = kept.count = 0;
+  pthread_mutex_unlock(&kept.lock);
 }
 
 bool vgs_claim_made(struct vgs_claiming *c, CUresult *result, CUdeviceptr address, uint64_t nbytes) {
@@ -261,7 +300,7 @@ bool vgs_claim_made(struct vgs_claiming *c, CUresult *result, CUdeviceptr addres
       return true;
     }
     *result = CUDA_ERROR_OUT_OF_MEMORY;
-  } else if (*result == CUDA_ERROR_OUT_OF_MEMORY && (unblock(c, WITH_MEMORY) || c->count)) {
+  } else if (*result == CUDA_ERROR_OUT_OF_MEMORY && (unblock(c, WITH_MEMORY) || release_kept(c) || c->count)) {
     /* What is held may be the memory that is lacking. Its addresses get reserved, unless a pool keeps them mapped. */
     c->releasing = c->gave_back = true;
     return true;

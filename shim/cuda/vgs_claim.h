@@ -40,6 +40,7 @@ struct vgs_claiming {
   CUdeviceptr released;                  /* the allocation that the caller was last told to free */
   bool ended;                            /* no further attempt is made */
   bool failed;                           /* the last attempt failed */
+  bool is_memory;                        /* not only addresses */
   bool is_ordered;                       /* a stream-ordered allocation: no call may wait for the device */
   bool in_pool;                          /* a rejected allocation returns to a pool when it is freed */
   bool gave_back;                        /* rejected allocations were freed, to have memory for the next attempt */
@@ -54,6 +55,9 @@ bool vgs_claim_made(struct vgs_claiming *claiming, CUresult *result, CUdeviceptr
 
 /* Called after that until it returns false: the next address to release. */
 bool vgs_claim_rejected(struct vgs_claiming *claiming, CUdeviceptr *address);
+
+/* Called when a context ends: rejected allocations of pools may have ended with it. */
+void vgs_claim_remove_kept(void);
 
 void vgs_claim_fini(void);
 

@@ -295,6 +295,7 @@ static struct node *filter(struct node *tree, uint32_t context_id, bool all) {
 }
 
 void vgs_range_remove_context(uint32_t context_id) {
+  vgs_claim_remove_kept();
   pthread_rwlock_wrlock(&lock);
   root = filter(root, context_id, false);
   pthread_rwlock_unlock(&lock);

@@ -2,8 +2,8 @@
  * this process has addresses mapped there. Arguments: the direction (up, down), where reservations lie (there, away,
  * refused), MiB of memory, MiB of the allocation, MiB below and above the first address where the mapping begins and
  * ends, and any word for an allocation from a pool. Prints the result, the MiB that stay allocated, the number of
- * reservations that stay, the MiB that were allocated at most, and how many attempts an allocation of 2 MiB after that
- * takes. */
+ * reservations that stay, the MiB that were allocated at most, how many attempts an allocation of 2 MiB after that
+ * takes, and the result of one of all memory that is left then, had nothing stayed in the pool. */
 #include "vgs_claim.c"
 
 #define MIB (1ull << 20)
@@ -52,6 +52,11 @@ static CUresult release(CUdeviceptr at, bool of_memory) {
 }
 
 CUresult vgs_send_cuMemAlloc_v2(CUdeviceptr *at, size_t nbytes) {
+  for (int i = 0; i < count && nbytes > memory - used(true);) /* a pool's unused memory serves others */
+    if (live[i].pooled)
+      live[i] = live[--count];
+    else
+      i++;
   return nbytes > memory - used(true) ? CUDA_ERROR_OUT_OF_MEMORY : make(at, START, nbytes, true);
 }
 
@@ -71,6 +76,7 @@ CUresult vgs_send_cuMemAddressReserve(CUdeviceptr *at, size_t nbytes, size_t ali
 
 CUresult vgs_send_cuMemFree_v2(CUdeviceptr at) { return release(at, true); }
 CUresult vgs_send_cuMemAddressFree(CUdeviceptr at, size_t nbytes) { return release(at, nbytes == 0); }
+uint16_t vgs_session_epoch(void) { return 1; }
 void vgs_log(enum vgs_log_level level, const char *format, ...) { (void)level, (void)format; }
 size_t vgs_log_escape(char *into, size_t capacity, const char *text) {
   return (size_t)snprintf(into, capacity, "%s", text);
@@ -92,7 +98,7 @@ static void give_back(CUdeviceptr at, bool to_pool) {
 
 /* Returns how many attempts were made. */
 static int allocate(uint64_t nbytes, bool in_pool, CUresult *result, CUdeviceptr *told) {
-  struct vgs_claiming claiming = {.is_ordered = in_pool, .in_pool = in_pool};
+  struct vgs_claiming claiming = {.is_memory = true, .is_ordered = in_pool, .in_pool = in_pool};
   int attempts = 0;
   bool again;
   do {
@@ -123,7 +129,9 @@ int main(int argc, char **argv) {
   bool wrong = !result && told < end && told + nbytes > begin;
   printf("%d %llu %llu %llu", (int)result, (unsigned long long)(used(true) / MIB), (unsigned long long)used(false),
          (unsigned long long)(most / MIB));
-  printf(" %d%s\n", allocate(2 * MIB, in_pool, &later, &second), wrong ? " over the mapping" : "");
+  printf(" %d", allocate(2 * MIB, in_pool, &later, &second));
+  allocate(memory - (result ? 0 : nbytes) - (later ? 0 : 2 * MIB), in_pool, &later, &second);
+  printf(" %d%s\n", (int)later, wrong ? " over the mapping" : "");
   vgs_claim_fini();
   return 0;
 }
