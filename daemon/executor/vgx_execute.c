@@ -66,6 +66,35 @@ static bool take_correlation(struct vgx_session *s, struct vgw_cursor *in, uint6
   return true;
 }
 
+/* Answer, or keep the error of a queued call for a later answer. */
+static void report(struct executor_thread *t, const struct vgw_header *h, const struct vgx_operation *op,
+                   CUresult result, uint64_t recorded, struct vgx_reply *out) {
+  struct vgx_session *s = t->s;
+  if (!(h->flags & VGW_WANT_REPLY)) {
+    if (recorded)
+      vgx_recording_answer(s, recorded, &(struct vgw_header){.length = sizeof *h, .context = (uint32_t)result}, out);
+    if (result != CUDA_SUCCESS && vgx_defer(s, result))
+      vgx_log(s, 6, "queued %s failed with %d; the next blocking call returns it", op->name, result);
+    return;
+  }
+  if (result == CUDA_SUCCESS && (op->flags & (VGX_BLOCKS | VGX_ABOUT_CHANNEL)) == VGX_BLOCKS &&
+      atomic_load(&s->deferred))
+    result = take_deferred(s);
+  if (result != CUDA_SUCCESS)
+    out->length = out->private_nbytes = 0;
+  struct vgw_header reply = {
+      .length = out->length ? out->length : sizeof reply,
+      .opcode = h->opcode,
+      .flags = (uint16_t)((s->backend->output_pending && s->backend->output_pending() ? VGW_OUTPUT_PENDING : 0) |
+                          (vgx_reason_pending() ? VGW_REASON_PENDING : 0)),
+      .sequence = h->sequence,
+      .context = (uint32_t)result,
+  };
+  if (recorded)
+    vgx_recording_answer(s, recorded, &reply, out);
+  t->answer(t, &reply, out);
+}
+
 void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct vgw_cursor *in,
                  const struct vgx_operation *op) {
   struct vgx_session *s = t->s;
@@ -80,32 +109,13 @@ void vgx_execute(struct executor_thread *t, const struct vgw_header *h, struct v
     s->backend->correlate(correlation);
   uint64_t begun_ns = vgx_meter_begin(h->opcode, waits);
   CUresult result = run_operation(t, h->context, in, op, &out);
-  vgx_meter_end(h->opcode, waits, begun_ns, h->length + (uint64_t)out.length);
+  uint64_t nbytes = h->length + (uint64_t)out.length;
+  if (!t->shared) /* the reply is sent, which may take the network's time */
+    vgx_meter_end(h->opcode, waits, begun_ns, nbytes);
   if (correlation)
     s->backend->correlate(0);
-  if (atomic_load(&s->ended))
-    return;
-  if (!waits) {
-    if (recorded)
-      vgx_recording_answer(s, recorded, &(struct vgw_header){.length = sizeof *h, .context = (uint32_t)result}, &out);
-    if (result != CUDA_SUCCESS && vgx_defer(s, result))
-      vgx_log(s, 6, "queued %s failed with %d; the next blocking call returns it", op->name, result);
-    return;
-  }
-  if (result == CUDA_SUCCESS && (op->flags & (VGX_BLOCKS | VGX_ABOUT_CHANNEL)) == VGX_BLOCKS &&
-      atomic_load(&s->deferred))
-    result = take_deferred(s);
-  if (result != CUDA_SUCCESS)
-    out.length = out.private_nbytes = 0;
-  struct vgw_header reply = {
-      .length = out.length ? out.length : sizeof reply,
-      .opcode = h->opcode,
-      .flags = (uint16_t)((s->backend->output_pending && s->backend->output_pending() ? VGW_OUTPUT_PENDING : 0) |
-                          (vgx_reason_pending() ? VGW_REASON_PENDING : 0)),
-      .sequence = h->sequence,
-      .context = (uint32_t)result,
-  };
-  if (recorded)
-    vgx_recording_answer(s, recorded, &reply, &out);
-  t->answer(t, &reply, &out);
+  if (!atomic_load(&s->ended))
+    report(t, h, op, result, recorded, &out);
+  if (t->shared) /* behind the reply, for which the client waits */
+    vgx_meter_end(h->opcode, waits, begun_ns, nbytes);
 }

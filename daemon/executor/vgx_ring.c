@@ -40,8 +40,11 @@ struct vgx_ring {
   uint64_t head;
   uint64_t
       tail; /* the client's tail as last read: reading it for every record would take its cache line from the client */
-  uint32_t sleeps; /* number of the thread's last sleep, in `worker_waits` while it sleeps */
-  bool awaited;    /* the last record was a flag: the client continues when the device sets it */
+  uint32_t sleeps;     /* number of the thread's last sleep, in `worker_waits` while it sleeps */
+  bool awaited;        /* the last record was a flag: the client continues when the device sets it */
+  bool is_short;       /* the record at `head` is in `copy` */
+  bool reply_is_short; /* if it fits, where the client looks for that, too */
+  uint64_t copy[VGW_SHORT_NBYTES / 8];
   atomic_uint_least64_t
       fenced; /* the lowest position that a sleeping thread of another ring waits for; UINT64_MAX: none */
   _Atomic uint32_t fence_bell;    /* futex, private: those threads sleep on it */
@@ -121,6 +124,17 @@ static bool wait_for_record(struct vgx_ring *ring) {
   return true;
 }
 
+/* Copy the next record if it lies beside the client's words. The client may be about to replace it by a later one. */
+static bool copy_short(struct vgx_ring *ring) {
+  struct vgw_ring *shared = ring->shared;
+  if (atomic_load_explicit(&shared->short_at, memory_order_acquire) != ring->head + 1)
+    return false;
+  for (int i = 0; i < VGW_SHORT_NBYTES / 8; i++)
+    ring->copy[i] = atomic_load_explicit(&shared->short_record[i], memory_order_relaxed);
+  atomic_thread_fence(memory_order_acquire); /* pairs with the client's fence before it changes the words */
+  return atomic_load_explicit(&shared->short_at, memory_order_relaxed) == ring->head + 1;
+}
+
 /* Copy the next record's header out and check it against what has been pushed and what can lie in one piece. */
 static bool next_header(struct vgx_ring *ring, struct vgw_header *header) {
   uint64_t pushed = ring->tail - ring->head;
@@ -133,8 +147,11 @@ static bool next_header(struct vgx_ring *ring, struct vgw_header *header) {
     *header = (struct vgw_header){.length = (uint32_t)in_one_piece, .opcode = VGW_RING_PADDING};
     return true;
   }
-  memcpy(header, ring->shared->records + place, sizeof *header);
+  ring->is_short = copy_short(ring);
+  memcpy(header, ring->is_short ? (const uint8_t *)ring->copy : ring->shared->records + place, sizeof *header);
   uint64_t most = pushed < in_one_piece ? pushed : in_one_piece;
+  if (ring->is_short && most > sizeof ring->copy)
+    most = sizeof ring->copy;
   if (header->opcode != VGW_RING_PADDING && most > VGW_RING_RECORD_NBYTES)
     most = VGW_RING_RECORD_NBYTES;
   if (header->length < sizeof *header || header->length > most || header->length % 8) {
@@ -147,8 +164,13 @@ static bool next_header(struct vgx_ring *ring, struct vgw_header *header) {
 static void answer(struct executor_thread *t, const struct vgw_header *reply, const struct vgx_reply *out) {
   struct vgx_ring *ring = t->ring;
   struct vgw_ring *shared = ring->shared;
-  memcpy(shared->replies + sizeof *reply, out->record + sizeof *reply, out->private_nbytes);
-  memcpy(shared->replies, reply, sizeof *reply);
+  bool is_short = ring->reply_is_short && reply->length <= sizeof shared->short_reply &&
+                  reply->length == sizeof *reply + out->private_nbytes;
+  uint8_t *at = is_short ? (uint8_t *)shared->short_reply : shared->replies;
+  memcpy(at + sizeof *reply, out->record + sizeof *reply, out->private_nbytes);
+  memcpy(at, reply, sizeof *reply);
+  if (!is_short) /* sequences recur: the client must not take an earlier reply for this one */
+    memset(shared->short_reply, 0, sizeof *reply);
   atomic_store_explicit(&shared->reply, reply->sequence, memory_order_release);
   if (ring->remote) {
     atomic_store(&ring->replied, reply->sequence); /* seq_cst: pairs with `waiters` in vgpuRingWait */
@@ -169,7 +191,10 @@ static bool execute_record(struct executor_thread *t, const struct vgw_header *h
     vgx_violation(ring->session, "opcode in a ring");
     return false;
   }
-  const uint8_t *at = ring->shared->records + ring->head % VGW_RING_NBYTES + sizeof *header;
+  const uint8_t *at =
+      ring->is_short ? (const uint8_t *)ring->copy : ring->shared->records + ring->head % VGW_RING_NBYTES;
+  at += sizeof *header;
+  ring->reply_is_short = header->flags & VGW_SHORT_REPLY;
   uint64_t body_nbytes = header->length - sizeof *header, copied = body_nbytes;
   uint64_t decided = op->fixed_nbytes + (header->flags & VGW_CORRELATED ? sizeof(uint64_t) : 0);
   if (op->flags & VGX_DATA && decided < body_nbytes)

@@ -19,8 +19,9 @@
 #define VGW_RECORD_NBYTES (4u << 20) /* longest record, header included */
 #define VGW_PIECE_NBYTES (1u << 20)  /* longest variable part of the bulk functions; longer data goes in pieces */
 
-/* Request flags. CORRELATED: 8 bytes before the fixed fields are the number of the program's call, for a profiler. */
-enum { VGW_WANT_REPLY = 1, VGW_HAS_FD = 2, VGW_CORRELATED = 4 };
+/* Request flags. CORRELATED: 8 bytes before the fixed fields are the number of the program's call, for a profiler.
+ * SHORT_REPLY, in a ring: the client also looks for the reply beside the word that announces it. */
+enum { VGW_WANT_REPLY = 1, VGW_HAS_FD = 2, VGW_CORRELATED = 4, VGW_SHORT_REPLY = 8 };
 #define VGW_HOST_STACK (1ull << 63) /* in that number: it is of a host call stack, for the sanitizer's reports */
 enum { VGW_OUTPUT_PENDING = 1, VGW_REASON_PENDING = 2 }; /* reply flags */
 
@@ -100,13 +101,17 @@ static inline const void *vgw_take(struct vgw_cursor *c, uint64_t nbytes) {
  * Positions are free-running byte counts; `position % VGW_RING_NBYTES` is the place. One producer, one consumer. Each
  * shared word is written by one side alone, and the two sides' words lie on cache lines of their own. The worker
  * trusts none of the client's words: it copies a record out before it reads it, and checks every length against its own
- * limits. */
+ * limits.
+ *
+ * A side that waits polls one line. What is short lies on that line, so that no second one has to be fetched from the
+ * other side's processor: a reply, or a copy of the record that was pushed last. */
 #define VGW_RING_NBYTES (8u << 20)       /* records; a power of two */
 #define VGW_RING_REPLY_NBYTES (2u << 20) /* the reply's record */
 #define VGW_RING_RECORD_NBYTES                                                                                         \
-  (2u << 20)               /* longest record in a ring: shorter than half of it, so padding always fits */
-#define VGW_RING_PADDING 0 /* opcode of a record that only fills the end of the ring */
-#define VGW_RINGS_MAX 256  /* of a session */
+  (2u << 20)                /* longest record in a ring: shorter than half of it, so padding always fits */
+#define VGW_RING_PADDING 0  /* opcode of a record that only fills the end of the ring */
+#define VGW_RINGS_MAX 256   /* of a session */
+#define VGW_SHORT_NBYTES 40 /* longest record or reply on the line of the word that announces it */
 
 enum { VGW_NOTICE_FAILED = 1, VGW_NOTICE_OUTPUT = 2 }; /* a queued call has failed; the device has printed something */
 
@@ -115,11 +120,15 @@ struct vgw_ring {
   _Alignas(64) _Atomic uint64_t tail;
   _Atomic uint32_t doorbell;     /* futex: the worker sleeps on it; counted up to wake it */
   _Atomic uint32_t client_waits; /* the client sleeps on `reply` or is about to */
+  /* The position of the record that `short_record` holds, plus 1; 0 while it changes. */
+  _Atomic uint64_t short_at;
+  _Atomic uint64_t short_record[VGW_SHORT_NBYTES / 8];
 
   /* Written by the worker. `head` is stored (release) when the records before it are not needed any more. */
   _Alignas(64) _Atomic uint64_t head;
-  _Atomic uint64_t executed; /* records executed so far, padding not counted */
-  _Atomic uint32_t reply;    /* futex: sequence of the last reply, stored (release) after its bytes */
+  _Atomic uint64_t executed;                  /* records executed so far, padding not counted */
+  _Atomic uint32_t reply;                     /* futex: sequence of the last reply, stored (release) after its bytes */
+  uint64_t short_reply[VGW_SHORT_NBYTES / 8]; /* the last reply, if its header has that sequence; else see `replies` */
 
   /* Written by the worker, rarely: the client reads them at every call, so they are on another cache line than the
    * words that change with every record. */
@@ -132,6 +141,7 @@ struct vgw_ring {
 };
 
 _Static_assert(offsetof(struct vgw_ring, head) == 64, "the sides' words are apart");
+_Static_assert(offsetof(struct vgw_ring, short_reply) + VGW_SHORT_NBYTES == 128, "a short reply is on one line");
 _Static_assert(offsetof(struct vgw_ring, worker_waits) == 128, "layout");
 _Static_assert(offsetof(struct vgw_ring, records) == 4096, "layout");
 _Static_assert(sizeof(struct vgw_ring) == 4096 + VGW_RING_NBYTES + VGW_RING_REPLY_NBYTES, "layout");

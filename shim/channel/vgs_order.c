@@ -254,7 +254,8 @@ static CUresult call_inside(struct vgs_ring *own, struct vgs_ring *ring, struct 
     return result;
   struct vgw_header header = {.length = (uint32_t)length,
                               .opcode = call->opcode,
-                              .flags = (wait ? VGW_WANT_REPLY : 0) | (vgs_thread_correlation ? VGW_CORRELATED : 0),
+                              .flags = (wait ? VGW_WANT_REPLY | VGW_SHORT_REPLY : 0) |
+                                       (vgs_thread_correlation ? VGW_CORRELATED : 0),
                               .context = vgs_thread_context_id};
   if (wait && !(header.sequence = ++ring->sequence))
     header.sequence = ++ring->sequence; /* a new ring holds 0 */

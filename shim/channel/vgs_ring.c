@@ -183,9 +183,24 @@ static void wake_worker(struct vgs_ring *ring, uint32_t sleep) {
   }
 }
 
+/* Copy a short record beside `tail`. */
+static void copy_short(struct vgw_ring *shared, uint64_t position, uint64_t nbytes) {
+  const uint8_t *at = shared->records + position % VGW_RING_NBYTES;
+  atomic_store_explicit(&shared->short_at, 0, memory_order_relaxed);
+  atomic_thread_fence(memory_order_release); /* pairs with the worker's fence behind its reading of the words */
+  for (uint64_t i = 0; i < nbytes / 8; i++) {
+    uint64_t word;
+    memcpy(&word, at + 8 * i, sizeof word);
+    atomic_store_explicit(&shared->short_record[i], word, memory_order_relaxed);
+  }
+  atomic_store_explicit(&shared->short_at, position + 1, memory_order_release);
+}
+
 /* Make what was written visible, and wake the worker's thread if it sleeps. */
 void vgs_ring_publish(struct vgs_ring *ring, uint64_t nbytes) {
   struct vgw_ring *shared = ring->shared;
+  if (nbytes <= VGW_SHORT_NBYTES)
+    copy_short(shared, ring->tail, nbytes);
   ring->tail += nbytes;
   ring->pushed++;
   /* Either the worker sees the new tail before it sleeps, or its wait is seen here: both sides store, fence, load.

@@ -75,13 +75,19 @@ static CUresult wait_reply(struct vgs_ring *ring, uint32_t sequence) {
 
 /* Copy the reply out. Its lengths come from the worker and are checked against the caller's buffers. */
 static CUresult take_reply(struct vgs_ring *ring, struct vgs_call *call, uint32_t sequence, uint16_t *notices) {
-  const uint8_t *at = ring->shared->replies;
+  uint64_t most = VGW_SHORT_NBYTES;
+  const uint8_t *at = (const uint8_t *)ring->shared->short_reply;
   struct vgw_header header;
   memcpy(&header, at, sizeof header);
+  if (header.sequence != sequence) {
+    most = VGW_RING_REPLY_NBYTES;
+    at = ring->shared->replies;
+    memcpy(&header, at, sizeof header);
+  }
   CUresult result = (CUresult)header.context;
   uint64_t fixed_nbytes = vgw_pad8(call->reply_fixed_nbytes);
-  bool sound = header.length >= sizeof header && header.length <= VGW_RING_REPLY_NBYTES &&
-               header.opcode == call->opcode && header.sequence == sequence;
+  bool sound = header.length >= sizeof header && header.length <= most && header.opcode == call->opcode &&
+               header.sequence == sequence;
   uint64_t body_nbytes = sound ? header.length - sizeof header : 0;
   if (sound && !result)
     sound = body_nbytes >= fixed_nbytes && body_nbytes - fixed_nbytes <= vgw_pad8(call->reply_part_capacity);

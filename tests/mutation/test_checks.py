@@ -38,6 +38,7 @@ RING = [
     ("uint64_t most = pushed < in_one_piece ? pushed : in_one_piece;", "uint64_t most = in_one_piece;"),
     ("uint64_t most = pushed < in_one_piece ? pushed : in_one_piece;", "uint64_t most = pushed;"),
     ("header->opcode != VGW_RING_PADDING && most > VGW_RING_RECORD_NBYTES", "false"),
+    ("ring->is_short && most > sizeof ring->copy", "false"),
     ("header->length < sizeof *header || ", ""),
     ("header->length > most || ", ""),
     (" || header->length % 8", ""),

@@ -73,6 +73,13 @@ static bool taken(uint64_t head, uint64_t pushed, uint32_t length, uint16_t opco
   return ran;
 }
 
+/* Put a record beside the client's words, for the position `at`. */
+static void put_short(uint64_t at, uint32_t length, uint16_t opcode) {
+  struct vgw_header header = {.length = length, .opcode = opcode};
+  memcpy(shared->short_record, &header, sizeof header);
+  shared->short_at = at + 1;
+}
+
 int main(void) {
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   thread.record = mmap(NULL, VGW_RECORD_NBYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -100,5 +107,14 @@ int main(void) {
   /* opcodes and flags that a ring must refuse */
   CHECK(!taken(0, 64, 64, ON_SOCKET, 0) && !taken(0, 64, 64, PLAIN, VGW_HAS_FD));
   CHECK(!taken(0, 64, 64, NOTHING, 0) && !taken(0, 64, 64, VGW_OP_COUNT + PLAIN, 0) && !taken(0, 64, 64, 0xffff, 0));
+  /* a record beside the client's words: looked at only for its position, no longer than its place */
+  put_short(64, 16, ON_SOCKET);
+  CHECK(taken(0, 64, 16, PLAIN, 0) && !taken(64, 64, 16, PLAIN, 0));
+  put_short(64, 40, PLAIN);
+  CHECK(taken(64, 64, 16, ON_SOCKET, 0) && !taken(64, 32, 16, PLAIN, 0));
+  put_short(64, 40, DATA);
+  CHECK(taken(64, 64, 16, ON_SOCKET, 0));
+  put_short(64, 48, PLAIN);
+  CHECK(!taken(64, 64, 16, PLAIN, 0));
   return 0;
 }

@@ -27,7 +27,7 @@ from tests.patience import PATIENCE_S
 from tests.shim.client import PRELUDE, PYTHON, environment
 
 # Offsets in struct vgw_ring of the words that the worker writes.
-WORKERS_WORDS = (64, 68, 72, 76, 80, 128, 132)
+WORKERS_WORDS = (64, 68, 72, 76, 80, 88, 92, 96, 100, 104, 108, 128, 132)
 REPLIES = HEADER_NBYTES + RECORDS_NBYTES
 
 # Computes until a call fails; the canary behind every buffer that a reply fills must stay unchanged.
