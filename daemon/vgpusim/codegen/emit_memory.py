@@ -5,10 +5,10 @@ window. Every address is checked where it is made: emit_access."""
 
 from __future__ import annotations
 
-from vgpusim.codegen import abi, emit_pairs, emit_watch
+from vgpusim.codegen import abi, emit_masked, emit_pairs, emit_watch
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_access import address, plus, whole_local
-from vgpusim.codegen.emit_gather import can_offset, gather, gather_offsets, gather_small, scatter, scatter_offsets
+from vgpusim.codegen.emit_gather import can_offset, gather, gather_offsets, scatter, scatter_offsets
 from vgpusim.codegen.emit_index import index_of, load_indexed
 from vgpusim.codegen.emit_prefetch import fetch_ahead, fetch_records, fetch_rows_of_next
 from vgpusim.codegen.emit_segment import (
@@ -178,11 +178,11 @@ def load_lanes(e: Emitter, at: Value, nbits: int, probe: bool = False) -> str:
         return load_segments(e, at, nbits, e.mask())
     if can_offset(at, nbits):
         return gather_offsets(e, at, nbits, e.mask())
+    if (mask := e.mask()) is not None and emit_masked.can_place(e, at, nbits):
+        return emit_masked.gather_placed(e, at, nbits, mask)
     where = e.vector(at)
     if probe and nbits >= 32 and not at.pattern.known:
         return _load_probed(e, where, nbits, e.mask())
-    if nbits < 32:
-        return gather_small(e, where, nbits, e.all_or_mask())
     return gather(e, where, nbits, e.all_or_mask())
 
 
@@ -295,6 +295,9 @@ def store_lanes(e: Emitter, at: Value, text: str, nbits: int, row: bool = True) 
         return
     if can_offset(at, nbits):
         scatter_offsets(e, at, text, nbits, mask)
+        return
+    if mask is not None and emit_masked.can_place(e, at, nbits):
+        emit_masked.scatter_placed(e, at, text, nbits, mask)
         return
     if nbits < 32:
         where, what = e.spread("address", e.vector(at), 64), e.spread("operand", text, nbits)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from vgpusim.codegen import native
 from vgpusim.codegen.abi import WARP
+from vgpusim.codegen.emit_masked import scatter_row
 from vgpusim.codegen.emitter import Emitter
 from vgpusim.codegen.lane_pattern import LANE_BITS, Pattern
 from vgpusim.codegen.lane_value import LANES, Value
 
 _MAX_SEGMENTS = 8  # with more accesses a gather is as fast
 _MAX_SMALL_SEGMENTS = WARP  # of elements a gather has no instruction for
+_MAX_BRANCHES = 2  # from 2**3 lanes on a loop over those that act is faster than a branch for each
+_PAGE_NBYTES = 4096  # the smallest of any processor
 
 
 def segments(pattern: Pattern, nbytes: int) -> int | None:
@@ -94,7 +97,7 @@ def _load_masked(e: Emitter, place: str, nbits: int, mask: str, n: int, count: i
     kind, nbytes, name = f"<{count << n} x i{nbits}>", nbits // 8, ""
     if lacks_masks(nbits):
         name = e.unique("whole")
-        e.e(f"br i1 {_every(e, mask, n)}, label %{name}.all, label %{name}.some")
+        e.e(f"br i1 {_is_harmless(e, place, mask, n, nbytes * count)}, label %{name}.all, label %{name}.some")
         e.label(f"{name}.all")
         whole = e.v(f"load {kind}, ptr {place}, align {nbytes}")
         e.e(f"br label %{name}.end")
@@ -120,8 +123,11 @@ def _store_masked(e: Emitter, place: str, text: str, nbits: int, mask: str, n: i
         e.e(f"store {kind} {text}, ptr {place}, align {nbytes}")
         e.e(f"br label %{name}.end")
         e.label(f"{name}.some")
-    e.e(e.call("void", f"llvm.masked.store.v{1 << n}i{nbits}.p0", (kind, text), ("ptr", place),
-               ("i32", str(nbytes)), (f"<{1 << n} x i1>", mask)))  # fmt: skip
+    if name and n > _MAX_BRANCHES:
+        scatter_row(e, place, text, nbits, mask, n)
+    else:
+        e.e(e.call("void", f"llvm.masked.store.v{1 << n}i{nbits}.p0", (kind, text), ("ptr", place),
+                   ("i32", str(nbytes)), (f"<{1 << n} x i1>", mask)))  # fmt: skip
     if name:
         e.e(f"br label %{name}.end")
         e.label(f"{name}.end")
@@ -134,6 +140,16 @@ def lacks_masks(nbits: int) -> bool:
 
 def _every(e: Emitter, mask: str, n: int) -> str:
     return e.v(f"icmp eq i{1 << n} {e.v(f'bitcast <{1 << n} x i1> {mask} to i{1 << n}')}, -1")
+
+
+def _is_harmless(e: Emitter, place: str, mask: str, n: int, nbytes: int) -> str:
+    """Whether a load of all of 2**n lanes, each of so many bytes, touches no page that a load of those that act does
+    not touch."""
+    bits = e.v(f"bitcast <{1 << n} x i1> {mask} to i{1 << n}")
+    within = e.v(f"and i64 {e.v(f'ptrtoint ptr {place} to i64')}, {_PAGE_NBYTES - 1}")
+    one_page = e.v(f"icmp ule i64 {within}, {_PAGE_NBYTES - (nbytes << n)}")
+    some = e.v(f"icmp ne i{1 << n} {bits}, 0")
+    return e.v(f"or i1 {e.v(f'icmp eq i{1 << n} {bits}, -1')}, {e.v(f'and i1 {some}, {one_page}')}")
 
 
 def load_tuples(e: Emitter, at: str, nbits: int, count: int) -> list[str]:

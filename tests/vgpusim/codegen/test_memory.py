@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from vgpusim.codegen import abi, emit_code, emit_gather, emit_layout, native
+from vgpusim.codegen import abi, emit_code, emit_layout, emit_masked, native
 from vgpusim.codegen.compile import DiskCache, PtxModule, compile_entry
 
 from tests.vgpusim.codegen import harness
@@ -72,7 +72,7 @@ ld.param.u64 %x0, [a]; ld.param.u64 %x1, [b]; {" ".join(copies)} ret; }}"""
 def test_scattered_with_and_without_masked_gathers(kind: str, has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the instructions, large kernels share a function for such accesses."""
     monkeypatch.setattr(native, "has_masked_gathers", lambda: has)
-    monkeypatch.setattr(emit_gather, "_INLINE_INSTRUCTIONS", 0)
+    monkeypatch.setattr(emit_masked, "_INLINE_INSTRUCTIONS", 0)
     harness._compiled.cache_clear()
     test_load_store(kind, "scattered")
     harness._compiled.cache_clear()
