@@ -28,9 +28,9 @@ struct vgx_sim_watch;
 /* One launch, shared by every pool thread that works on it; read-only to the kernel. */
 struct vgx_sim_launch {
   const uint8_t *params;             /*  0: parameter block, readable 16 bytes past its end */
-  uint64_t *next_cta;                /*  8: next CTA to claim, by atomic add of cta_chunk */
+  uint64_t *next_cta;                /*  8: next CTA to claim, atomic */
   uint64_t cta_count;                /* 16: grid.x * grid.y * grid.z */
-  uint64_t cta_chunk;                /* 24: CTAs claimed at a time */
+  uint64_t cta_chunk;                /* 24: CTAs claimed at a time, at least */
   uint32_t grid[3];                  /* 32 */
   uint32_t block[3];                 /* 44 */
   uint32_t shared_static_nbytes;     /* 56 */
@@ -41,6 +41,7 @@ struct vgx_sim_launch {
   uint64_t launch_id;                /* 88: %gridid */
   uint8_t *workspace;                /* 96: %envreg1 and 2 of a cooperative launch, zeroed; else NULL */
   uint64_t places;                   /* 104: CTAs that a thread runs at once in an interleaved kernel, at most */
+  uint64_t shares;                   /* 112: a claim of more than cta_chunk takes one of so many shares of the rest */
 };
 
 /* A range in which a watched kernel's accesses need no check: the allocation that the instruction's last access was in.
@@ -194,7 +195,7 @@ struct vgx_sim_code {
 
 _Static_assert(offsetof(struct vgx_sim_launch, grid) == 32, "abi");
 _Static_assert(offsetof(struct vgx_sim_launch, symbols) == 64, "abi");
-_Static_assert(sizeof(struct vgx_sim_launch) == 112, "abi");
+_Static_assert(sizeof(struct vgx_sim_launch) == 120, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, sm) == 16, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, cta) == 24, "abi");
 _Static_assert(sizeof(struct vgx_sim_thread) == 320, "abi");

@@ -228,8 +228,9 @@ CUresult vgx_sim_pool_run(struct vgx_sim_job *job, struct vgx_sim_fault *fault) 
     threads = job->threads_max;
   /* Chunks are small, so that threads finish at about the same time, but large enough that claiming them costs little.
    */
-  uint64_t chunk = ctas / (threads * 16);
+  uint64_t chunk = ctas / (threads * 64);
   job->launch.cta_chunk = job->alone ? ctas : chunk < 1 ? 1 : chunk > 64 ? 64 : chunk;
+  job->launch.shares = threads * 4;
   job->launch.next_cta = &r.next_cta;
   job->launch.stop = &r.stop;
   r.wanted = (uint32_t)threads - 1;

@@ -23,6 +23,7 @@
 
 #define WARP 32u
 #define IDLE_ROUNDS 4u     /* rounds without progress before a thread starts another CTA */
+#define GROWTH 4u          /* a claim takes this part of what has been claimed, at most */
 #define COUNTED_ROUNDS 16u /* rounds of CTAs after which their time is counted */
 #define DEADLOCK "all warps wait at barriers that cannot complete"
 
@@ -203,6 +204,27 @@ static bool claim(const struct vgx_sim_code *code, const struct vgx_sim_launch *
   return true;
 }
 
+/* As `claim`, of CTAs that never wait for each other. Neighbouring CTAs usually touch neighbouring memory, and lines at
+ * the border of what two threads write move between them, so most claims are large: a share of what is left, so that
+ * threads end at about the same time, but no more than a part of what has been claimed, since some grids have all their
+ * work in their first CTAs. */
+static bool claim_share(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch, uint64_t *first,
+                        uint64_t *last) {
+  uint64_t count = launch->cta_count, at = __atomic_load_n(launch->next_cta, __ATOMIC_RELAXED), end;
+  count_time(code);
+  do {
+    if (at >= count)
+      return false;
+    uint64_t most = launch->shares ? (count - at) / launch->shares : 0, grown = at / GROWTH;
+    uint64_t chunk = most < grown ? most : grown;
+    chunk = chunk < launch->cta_chunk ? launch->cta_chunk : chunk;
+    end = count - at < chunk ? count : at + chunk;
+  } while (!__atomic_compare_exchange_n(launch->next_cta, &at, end, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+  *first = at;
+  *last = end;
+  return true;
+}
+
 static void place(struct vgx_sim_thread *thread, const struct vgx_sim_launch *launch, uint64_t cta) {
   uint64_t row = cta / launch->grid[0];
   thread->cta[0] = (uint32_t)(cta % launch->grid[0]);
@@ -215,7 +237,7 @@ static void place(struct vgx_sim_thread *thread, const struct vgx_sim_launch *la
 static void run_rows(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                      struct vgx_sim_thread *thread) {
   uint64_t first, last;
-  while (claim(code, launch, launch->cta_count, launch->cta_chunk, &first, &last))
+  while (claim_share(code, launch, &first, &last))
     for (uint64_t cta = first, count; cta < last; cta += count) {
       if (is_stopped(launch))
         return;
@@ -230,7 +252,7 @@ static void run_rows(const struct vgx_sim_code *code, const struct vgx_sim_launc
 static void run_ctas(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                      struct vgx_sim_thread *thread) {
   uint64_t first, last;
-  while (claim(code, launch, launch->cta_count, launch->cta_chunk, &first, &last))
+  while (claim_share(code, launch, &first, &last))
     for (uint64_t cta = first; cta < last; cta++) {
       if (is_stopped(launch))
         return;
