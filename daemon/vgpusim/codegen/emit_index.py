@@ -12,7 +12,7 @@ from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_access import check
 from vgpusim.codegen.emit_gather import gather
 from vgpusim.codegen.emit_prefetch import fetch_ahead, fetch_rows_of_next
-from vgpusim.codegen.emit_segment import load_segments
+from vgpusim.codegen.emit_segment import is_row, load_segments
 from vgpusim.codegen.emitter import Emitter
 from vgpusim.codegen.lane_pattern import LANE_BITS, VARYING, Pattern
 from vgpusim.codegen.lane_value import LANES, Indexed, Value
@@ -40,11 +40,11 @@ def _made(e: Emitter, ins: ir.Instruction) -> Indexed | None:
             index, factor = _index(e, sources[0], signed), e.analysis.constant(sources[1])
             base = "0" if ins.opcode == "mul" else _shared(e, sources[2])
             if index and base and factor is not None and factor > 0:
-                return Indexed(index, signed, factor, base)
+                return Indexed(*index, signed, factor, base)
         case "cvt" if len(ins.modifiers) == 2 and ins.modifiers[0] in _WIDE and ins.modifiers[1] in ("s32", "u32"):
             signed = ins.modifiers[1] == "s32"
             index = _index(e, sources[0], signed)
-            return Indexed(index, signed, 1, "0") if index else None
+            return Indexed(*index, signed, 1, "0") if index else None
         case "shl" if ins.type == "b64" and (old := index_of(e, sources[0])):
             amount = e.analysis.constant(sources[1])
             if amount is not None and 0 <= amount < 8:
@@ -63,11 +63,11 @@ def index_of(e: Emitter, operand: ir.Operand) -> Indexed | None:
     return e.indices.get(operand) if isinstance(operand, ir.Reg) else None
 
 
-def _index(e: Emitter, operand: ir.Operand, signed: bool) -> str | None:
-    """An unsigned index may have a pattern that its product lacks, where the sum of a thread's number and a register
-    may wrap."""
+def _index(e: Emitter, operand: ir.Operand, signed: bool) -> tuple[str, Pattern] | None:
+    """All lanes' indices, and their pattern. An unsigned index may have a pattern that its product lacks, where the sum
+    of a thread's number and a register may wrap."""
     if isinstance(operand, ir.Reg) and operand.nbits == 32 and not (signed and e.shape(operand).pattern.known):
-        return e.vector(e.read(operand, 32))
+        return e.vector(e.read(operand, 32)), e.shape(operand).pattern
     return None
 
 
@@ -80,14 +80,16 @@ def _shared(e: Emitter, operand: ir.Operand) -> str | None:
 
 
 def load_indexed(e: Emitter, ins: ir.Instruction, source: Indexed, offset: int, nbits: int) -> str:
-    """A load of all lanes: rows of the block's row length, if the indices are consecutive; else a gather."""
+    """A load of all lanes: rows of the block's row length, if the indices are consecutive; else a gather. Of a matrix's
+    rows, `a[(y + threadIdx.y) * n + x + threadIdx.x]`, it is known that they are, unless they wrap."""
     nbytes, kind, index, lanes = nbits // 8, LANES.int(nbits), source.index, _row_length(e)
-    starts = ", ".join(f"i32 {lane & -lanes}" for lane in range(WARP))
-    start = e.v(f"shufflevector <{WARP} x i32> {index}, <{WARP} x i32> poison, <{WARP} x i32> <{starts}>")
-    steps = e.constants(32, [lane % lanes for lane in range(WARP)])
-    differs = e.v(f"icmp ne <{WARP} x i32> {e.v(f'sub <{WARP} x i32> {index}, {start}')}, {steps}")
-    wrong = e.v(f"icmp ne i32 {e.v(f'bitcast <{WARP} x i1> {differs} to i32')}, 0")
-    wide, flags = f"<{WARP} x i64>", wrong
+    wide, flags = f"<{WARP} x i64>", "false"
+    if not is_row(source.pattern, lanes.bit_length() - 1, 1):
+        starts = ", ".join(f"i32 {lane & -lanes}" for lane in range(WARP))
+        start = e.v(f"shufflevector <{WARP} x i32> {index}, <{WARP} x i32> poison, <{WARP} x i32> <{starts}>")
+        steps = e.constants(32, [lane % lanes for lane in range(WARP)])
+        differs = e.v(f"icmp ne <{WARP} x i32> {e.v(f'sub <{WARP} x i32> {index}, {start}')}, {steps}")
+        flags = e.v(f"icmp ne i32 {e.v(f'bitcast <{WARP} x i1> {differs} to i32')}, 0")
     places, widened = f"{wide} poison", "sext" if source.signed else "zext"
     for lane in range(0, WARP, lanes):
         first = e.v(f"extractelement <{WARP} x i32> {index}, i32 {lane}")

@@ -46,6 +46,7 @@ class Indexed:
     """A 64-bit register that holds index * factor + base, of an index of 32 bits in each lane."""
 
     index: str  # <32 x i32>
+    pattern: Pattern  # of the index, modulo 2**32
     signed: bool
     factor: int
     base: str  # i64, the same in every lane

@@ -7,8 +7,9 @@ import mmap
 
 import numpy as np
 import pytest
+from vgpusim.codegen.compile import lower
 
-from tests.vgpusim.codegen.harness import HEADER, run
+from tests.vgpusim.codegen.harness import HEADER, module_of, run
 
 _MAP_NORESERVE = 0x4000
 BLOCKS = [(64, 1, 1), (16, 16, 1), (8, 8, 1), (4, 16, 1)]
@@ -85,6 +86,40 @@ def test_indices_that_wrap(block: tuple[int, int, int], start: int, signed: bool
         body = f"{_HEAD}{form} ld.global.u32 %r6, [%x7]; st.global.u32 [%x5], %r6; ret; }}"
         run(HEADER + body, "k", 1, block, [out, table, places.astype(np.uint32).astype(np.int32), 0])
     assert np.array_equal(out, np.arange(1, 33))
+
+
+def matrix(signed: bool) -> str:
+    """A load at (tid.y * n + tid.x) + first, where n and first are `indices` and `first`."""
+    kind = "s32" if signed else "u32"
+    return f"""{_HEAD} cvt.u32.u64 %r5, %x2; mad.lo.s32 %r6, %r2, %r5, %r1; add.s32 %r6, %r6, %r0;
+mul.wide.{kind} %x6, %r6, 4; add.s64 %x7, %x1, %x6; ld.global.u32 %r7, [%x7]; st.global.u32 [%x5], %r7; ret; }}"""
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("signed", [True, False])
+def test_rows_of_a_matrix(block: tuple[int, int, int], signed: bool) -> None:
+    """No lane's index is compared: each row of threads has neighbours."""
+    table, out = np.arange(4096, dtype=np.uint32), np.zeros(block[0] * block[1], np.uint32)
+    for columns, first in ((block[0], 0), (17, 5), (0, 9), (100, 1)):
+        run(HEADER + matrix(signed), "k", 1, block, [out, table, np.uint64(columns), first])
+        rows = np.arange(block[1])[:, None] * columns + np.arange(block[0])
+        assert np.array_equal(out, rows.ravel() + first)
+    text, _ = lower(module_of(HEADER + matrix(signed)), "k", block)
+    assert ("icmp ne <32 x i32>" in text) == (block[0] == 4 and not signed)
+
+
+@pytest.mark.parametrize("start", [0, -5, -16, -17, -40])
+def test_rows_of_a_matrix_that_wrap(start: int) -> None:
+    """Unsigned indices whose rows go over 2**32, or end there."""
+    with mmap.mmap(-1, 1 << 34, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE) as memory:
+        places = ((start + np.arange(16) + 8 * np.arange(2)[:, None]) % (1 << 32)).ravel()
+        for place in places.tolist():
+            memory[4 * place : 4 * place + 4] = (place % 1000).to_bytes(4, "little")
+        base = ctypes.c_char.from_buffer(memory)
+        table, out = np.uint64(ctypes.addressof(base)), np.zeros(32, np.uint32)
+        del base
+        run(HEADER + matrix(signed=False), "k", 1, (16, 2, 1), [out, table, np.uint64(8), start])
+    assert np.array_equal(out, places % 1000)
 
 
 @pytest.mark.parametrize("pitch", [33, 34, 32, 17])
