@@ -2,9 +2,11 @@
 #include "vgs_ring_reply.h"
 #include "vgs_api.h"
 #include "vgs_record_stream.h"
+#include "vgs_ring_set.h"
 #include "vgw_clock.h"
 #include "vgw_wire.h"
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 
@@ -46,11 +48,32 @@ static void look_at_socket(void) {
     vgs_stream_read_arrived();
 }
 
+/* Look at the ring for a while: NVIDIA's driver would use the processor for what the worker does meanwhile. False: the
+ * reply is not there yet. */
+static bool spin(const struct vgs_ring *ring, uint32_t sequence) {
+  uint64_t spin_ns = vgs_ring_spin_ns(), until = vgw_now_ns() + spin_ns;
+  bool found = false, is_long = false;
+  for (unsigned turns = 1; !found && (turns % 64 || (vgw_now_ns() < until && !vgs_stream_error())); turns++) {
+    relax(); /* one pause per check: on recent processors it takes as long as the store takes to become visible */
+    /* reply: stored (release) by the worker after the reply's bytes */
+    found = atomic_load_explicit(&ring->shared->reply, memory_order_acquire) == sequence;
+    if (found || turns % 64 || turns < VGS_RING_YIELD_TURNS)
+      continue;
+    if (!is_long && vgs_ring_spin_begin())
+      until += (VGS_RING_PATIENCE - 1) * spin_ns;
+    is_long = true;
+    sched_yield();
+  }
+  if (is_long)
+    vgs_ring_spin_end();
+  return found;
+}
+
 /* Sleep until the reply to `sequence` is in the ring. */
 static CUresult wait_reply(struct vgs_ring *ring, uint32_t sequence) {
   struct vgw_ring *shared = ring->shared;
-  uint64_t until = vgs_ring_spin_ns() ? vgw_now_ns() + vgs_ring_spin_ns() : 0;
-  unsigned turns = 0;
+  if (vgs_ring_spin_ns() && spin(ring, sequence))
+    return CUDA_SUCCESS;
   for (;;) {
     /* reply: stored (release) by the worker after the reply's bytes */
     uint32_t seen = atomic_load_explicit(&shared->reply, memory_order_acquire);
@@ -58,12 +81,6 @@ static CUresult wait_reply(struct vgs_ring *ring, uint32_t sequence) {
       return CUDA_SUCCESS;
     if (vgs_stream_error())
       return vgs_stream_error();
-    if (until) {
-      relax(); /* one pause per check: on recent processors it takes as long as the store takes to become visible */
-      if (++turns % 64 == 0 && vgw_now_ns() > until)
-        until = 0;
-      continue;
-    }
     atomic_store_explicit(&shared->client_waits, 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_seq_cst); /* pairs with the worker's fence between `reply` and `client_waits` */
     if (atomic_load_explicit(&shared->reply, memory_order_acquire) == seen &&

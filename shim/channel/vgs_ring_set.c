@@ -17,12 +17,11 @@ enum { SPIN_US = 50, SPIN_MAX_US = 1000000, FEW_PROCESSORS = 2 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool offered;
-static bool full; /* no further ring can be opened; under lock */
-static int processors;
+static bool full;      /* no further ring can be opened; under lock */
+static int processors; /* that this process may use */
+static int spinners;   /* atomic */
 static pthread_key_t thread_end;
 static bool have_thread_end;
-
-int vgs_ring_processors(void) { return processors; }
 
 /* The processors that this process may use, which can be fewer than the machine has. */
 static int processor_count(void) {
@@ -45,6 +44,10 @@ void vgs_ring_start(bool offered_now) {
   vgs_progress_start();
   __atomic_add_fetch(&vgs_ring_state.generation, 1, __ATOMIC_RELEASE);
 }
+
+bool vgs_ring_spin_begin(void) { return 2 * __atomic_add_fetch(&spinners, 1, __ATOMIC_RELAXED) <= processors - 2; }
+
+void vgs_ring_spin_end(void) { __atomic_sub_fetch(&spinners, 1, __ATOMIC_RELAXED); }
 
 void vgs_ring_use_region(void) {
   pthread_mutex_lock(&lock);

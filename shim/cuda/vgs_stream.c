@@ -112,25 +112,21 @@ bool vgs_wait_is_set(struct vgs_area *area, unsigned slot) {
   return vgs_area_is_set(area, slot, area->values[slot]);
 }
 
-/* NVIDIA's driver spins until the work is done if there are enough processors. Here a wait spins for PATIENCE times the
- * ring's spin time, unless half of the processors are spinning already: a wakeup costs some 30 us. */
-enum { PATIENCE = 40, YIELD_TURNS = 256 /* about 15 us */ };
-static int spinners; /* atomic */
-
+/* NVIDIA's driver spins until the work is done if there are enough processors; so does this, for some time: a wakeup
+ * costs some 30 us. */
 bool vgs_wait_spin(struct vgs_area *area, unsigned slot) {
   uint64_t spin_ns = vgs_ring_spin_ns(), start = spin_ns ? vgw_now_ns() : 0;
   if (vgs_wait_is_set(area, slot) || !spin_ns)
     return vgs_wait_is_set(area, slot);
-  bool patient = 2 * __atomic_add_fetch(&spinners, 1, __ATOMIC_RELAXED) <= vgs_ring_processors() - 2;
-  uint64_t until = start + (patient ? PATIENCE * spin_ns : spin_ns);
+  uint64_t until = start + (vgs_ring_spin_begin() ? VGS_RING_PATIENCE * spin_ns : spin_ns);
   bool set = false;
   for (unsigned turns = 1; !set && (turns % 64 || vgw_now_ns() < until); turns++) {
     __builtin_ia32_pause();
     set = vgs_wait_is_set(area, slot);
-    if (!set && turns % 64 == 0 && turns >= YIELD_TURNS)
-      sched_yield(); /* the worker's threads may need the processor for what this one waits for */
+    if (!set && turns % 64 == 0 && turns >= VGS_RING_YIELD_TURNS)
+      sched_yield();
   }
-  __atomic_sub_fetch(&spinners, 1, __ATOMIC_RELAXED);
+  vgs_ring_spin_end();
   return set;
 }
 
