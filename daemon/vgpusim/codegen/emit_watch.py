@@ -15,6 +15,9 @@ from vgpusim.ptx import ir
 _READ, _WRITE, _ATOMIC, _ACQUIRE, _RELEASE, _OBJECT = range(6)  # enum vgx_sim_access_kind
 WAIT, ARRIVE, RESUME, IN_WARP, FENCE = range(5)  # enum vgx_sim_sync
 _GROUP_MAX = 64
+_ROW_NBYTES = (1, 2, 4)  # of a lane's access, in a row that is no longer than a span (device/vgx_sim_race_span.c)
+_STRIPES = 1  # VGX_SIM_PATTERN_STRIPES
+_STRIPE_DISTANCE_MAX = 32  # so that few spans have to be looked at
 _ORDERED = ("volatile", "relaxed", "acquire", "release", "mmio")
 _KINDS = {"read": _READ, "write": _WRITE, "atomic": _ATOMIC}
 
@@ -33,7 +36,7 @@ def _kind(ins: ir.Instruction, kind: str) -> int:
 
 
 _ROW = "{ i32, i32, i32, ptr }"
-_SITE = "{ ptr, ptr, i32, i32, i32, i32, [5 x i32], i32, i32, ptr, ptr, i32, i32, i8, i8 }"
+_SITE = "{ ptr, ptr, i32, i32, i32, i32, [5 x i32], i32, i32, ptr, ptr, i32, i32, i8, i8, i8 }"
 Row = tuple[int, int, int, str]  # offset from lane 0's address, bytes, the first lane, its site or "null"
 
 
@@ -43,10 +46,11 @@ def _site(
 ) -> str:  # fmt: skip
     """A constant struct vgx_sim_site; returns its name. `rows`: of a group."""
     text, place = e.string(ins.text), e.string(ins.source or f"PTX line {ins.line}")
-    steps, low, high, distinct, spans = (0,) * LANE_BITS, 0, 0, 0, []
+    steps, low, high, distinct, form, spans = (0,) * LANE_BITS, 0, 0, 0, 0, []
     if pattern is not None:
         steps = tuple(step or 0 for step in pattern.steps)
         offsets = pattern.offsets()
+        form = _form(offsets, nbytes) if rows is None else 0
         rows = rows or _rows(offsets, nbytes)
         spans = _spans(rows)
         low, high = min(row[0] for row in rows), max(row[0] + row[1] for row in rows) - nbytes
@@ -56,7 +60,17 @@ def _site(
     fields = f"ptr {text}, ptr {place}, i32 {nbytes}, i32 {align}, i32 {kind}, i32 {known}, [5 x i32] ["
     fields += ", ".join(f"i32 {step}" for step in steps)
     fields += f"], i32 {len(rows or [])}, i32 {len(spans)}, ptr {listed}, ptr {joined}, i32 {low}, i32 {high}"
-    return _constant(e, "site", f"{_SITE} {{ {fields}, i8 {distinct}, i8 {tracked} }}")
+    return _constant(e, "site", f"{_SITE} {{ {fields}, i8 {distinct}, i8 {tracked}, i8 {form} }}")
+
+
+def _form(offsets: list[int], nbytes: int) -> int:
+    """The member `pattern` of a site."""
+    distance = offsets[1] - offsets[0]
+    if offsets != [lane * distance for lane in range(WARP)]:
+        return 0
+    if distance == nbytes:
+        return (WARP * nbytes).bit_length() - 1 if nbytes in _ROW_NBYTES else 0
+    return _STRIPES if nbytes <= abs(distance) <= _STRIPE_DISTANCE_MAX else 0
 
 
 def _table(e: Emitter, rows: list[Row]) -> str:

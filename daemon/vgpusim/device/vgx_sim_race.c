@@ -56,6 +56,7 @@ static inline uint32_t current_epoch(struct vgx_sim_races *r, uint32_t warp) {
 }
 
 static void advance(struct vgx_sim_races *r, uint32_t warp) {
+  r->at_begin = false;
   r->warps[warp].of[warp]++;
   r->current[warp].epoch = 0;
 }
@@ -83,16 +84,19 @@ void vgx_sim_races_begin(struct vgx_sim_races *r, const struct vgx_sim_launch *l
     vgx_sim_race_traces_clear(r->shared.traces);
   r->launch = id;
   r->cta = (uint32_t)cta;
-  r->warp_count = (threads + 31) / 32 < WARPS ? (threads + 31) / 32 : WARPS;
+  uint32_t warp_count = (threads + 31) / 32 < WARPS ? (threads + 31) / 32 : WARPS;
   r->first_of_launch = launches[id % LAUNCHES].first;
   r->first = vgx_sim_race_last_epoch() + 1;
-  for (uint32_t w = 0; w < r->warp_count; w++) {
-    memset(&r->warps[w], 0, r->warp_count * sizeof r->warps[w].of[0]);
-    r->warps[w].of[w] = 1;
+  for (uint32_t w = 0; w < warp_count; w++)
     r->current[w].epoch = 0;
+  for (uint32_t w = 0; w < warp_count && !(r->at_begin && r->warp_count == warp_count); w++) {
+    memset(&r->warps[w], 0, warp_count * sizeof r->warps[w].of[0]);
+    r->warps[w].of[w] = 1;
     r->known_objects[w] = 0;
     r->use_counts[w] = 0;
   }
+  r->warp_count = warp_count;
+  r->at_begin = true;
   if (r->uses_barriers) {
     memset(r->round, 0, sizeof r->round);
     memset(r->gathered, 0, sizeof r->gathered);

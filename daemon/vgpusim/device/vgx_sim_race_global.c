@@ -5,6 +5,7 @@
  * - Its halves, while each access is of one of them, and those of one are of one kind (one note each).
  * - Else its lines, of 32 bytes each. A line's notes also say which words they are about.
  * - Where one note does not do, a line's words: it gets a block.
+ * While accesses follow a simple pattern, there is one note for several segments: vgx_sim_race_span.c.
  * A new launch starts with none: nothing of an earlier one is a race.
  *
  * What is kept of a word is less than what happened to it: of the loads by more than two warps, and of accesses to
@@ -15,26 +16,24 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
+#include "vgx_sim_race_segment.h"
+#include "vgx_sim_race_span.h"
 #include "vgx_sim_reach.h"
 
-#define SEGMENT_NBYTES 64u
-#define LINE_NBYTES 32u
+#define SEGMENT_NBYTES VGX_SIM_SEGMENT_NBYTES
+#define LINE_NBYTES VGX_SIM_LINE_NBYTES
 #define LINES (SEGMENT_NBYTES / LINE_NBYTES)
 #define WORDS 8u
 #define ALL_WORDS ((1u << WORDS) - 1)
 #define BLOCKS (1ull << 28)
-#define FETCHED_NBYTES 256u
 
-enum kind { STORE, LOAD, OTHER_LOAD, KINDS };
-
-enum form { WHOLE, HALVES, DIVIDED };
-
-struct segment {
-  vgx_sim_note notes[KINDS]; /* HALVES: of each half; DIVIDED: the first is its last epoch's */
-  uint32_t form;
-  uint32_t stored; /* HALVES, bits: those whose note is a store's */
+enum {
+  STORE = VGX_SIM_STORED,
+  LOAD = VGX_SIM_LOADED,
+  OTHER_LOAD = VGX_SIM_LOADED_BY_OTHER,
+  KINDS = VGX_SIM_SEGMENT_NOTES
 };
-_Static_assert(sizeof(struct segment) == 32, "two of them in a cache line");
+enum { WHOLE = VGX_SIM_WHOLE, HALVES = VGX_SIM_HALVES, DIVIDED = VGX_SIM_DIVIDED };
 
 struct line {
   vgx_sim_note notes[KINDS]; /* of a divided line: its last epoch's, its block's number */
@@ -47,42 +46,14 @@ struct block {
   vgx_sim_note notes[WORDS][KINDS];
 };
 
+struct vgx_sim_segment *vgx_sim_segments;
+uint64_t vgx_sim_fetched[64];
 uint32_t vgx_sim_race_noted_epoch, vgx_sim_race_turn = 1;
-
-/* Rows that were noted last, by a hash of what is compared. */
-static struct noted {
-  uint64_t address;
-  uint32_t nbytes, turn;
-  bool stored;
-} noted[64];
-
-static inline struct noted *place_of(uint64_t address, bool stored) {
-  return &noted[((uint32_t)(address / 4) ^ (uint32_t)(address / 256) ^ stored) % 64];
-}
-
-static inline bool are_noted(const struct vgx_sim_site *site, uint64_t address) {
-  bool stored = site->kind == VGX_SIM_WRITE;
-  const struct noted *last = place_of(address, stored);
-  return last->turn == vgx_sim_race_turn && last->address == address && last->nbytes == site->rows[0].nbytes &&
-         last->stored == stored;
-}
-
-static inline void remember(const struct vgx_sim_site *site, uint64_t address) {
-  bool stored = site->kind == VGX_SIM_WRITE;
-  *place_of(address, stored) = (struct noted){address, site->rows[0].nbytes, vgx_sim_race_turn, stored};
-}
-
-void vgx_sim_race_rows_are_noted(const struct vgx_sim_site *site, uint64_t base) {
-  if (site->row_count == 1)
-    remember(site, base + (uint64_t)(int64_t)site->rows[0].offset);
-}
-
-static struct segment *segments; /* by address */
-static struct line *lines;       /* likewise */
+static struct line *lines; /* by address */
 static struct block *blocks;
 static uint64_t used_blocks = 1, free_block; /* free ones are a list: the number of the next in the first note */
 
-static void *reserve(uint64_t nbytes) {
+void *vgx_sim_race_reserve(uint64_t nbytes) {
   void *got = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (got == MAP_FAILED)
     return NULL;
@@ -90,26 +61,27 @@ static void *reserve(uint64_t nbytes) {
   return got;
 }
 
-#define SEGMENTS_NBYTES ((VGX_SIM_SLOTS_BEGIN - VGX_SIM_REACH_BEGIN) / SEGMENT_NBYTES * sizeof(struct segment))
+#define SEGMENTS_NBYTES ((VGX_SIM_SLOTS_BEGIN - VGX_SIM_REACH_BEGIN) / SEGMENT_NBYTES * sizeof(struct vgx_sim_segment))
 #define LINES_NBYTES ((VGX_SIM_SLOTS_BEGIN - VGX_SIM_REACH_BEGIN) / LINE_NBYTES * sizeof(struct line))
 
 static bool are_reserved(void) {
-  if (!segments)
-    segments = reserve(SEGMENTS_NBYTES);
+  if (!vgx_sim_segments)
+    vgx_sim_segments = vgx_sim_race_reserve(SEGMENTS_NBYTES);
   if (!lines)
-    lines = reserve(LINES_NBYTES);
+    lines = vgx_sim_race_reserve(LINES_NBYTES);
   if (!blocks)
-    blocks = reserve(BLOCKS * sizeof *blocks);
-  return segments && lines && blocks;
+    blocks = vgx_sim_race_reserve(BLOCKS * sizeof *blocks);
+  return vgx_sim_segments && lines && blocks && vgx_sim_race_reserve_spans();
 }
 
 void vgx_sim_race_clear_global(void) {
-  if (segments)
-    madvise(segments, SEGMENTS_NBYTES, MADV_DONTNEED);
+  if (vgx_sim_segments)
+    madvise(vgx_sim_segments, SEGMENTS_NBYTES, MADV_DONTNEED);
   if (lines)
     madvise(lines, LINES_NBYTES, MADV_DONTNEED);
   if (blocks)
     madvise(blocks, BLOCKS * sizeof *blocks, MADV_DONTNEED);
+  vgx_sim_race_clear_spans();
   used_blocks = 1;
   free_block = 0;
   vgx_sim_race_turn++;
@@ -304,7 +276,7 @@ static void note_in_lines(struct vgx_sim_race_access *a, uint64_t at, uint64_t e
   }
 }
 
-static void divide_segment(struct segment *segment, uint64_t address) {
+static void divide_segment(struct vgx_sim_segment *segment, uint64_t address) {
   struct line *parts = &lines[(address - VGX_SIM_REACH_BEGIN) / LINE_NBYTES];
   for (uint32_t i = 0; i < LINES; i++) {
     forget(&parts[i]); /* an earlier launch's notes */
@@ -318,7 +290,8 @@ static void divide_segment(struct segment *segment, uint64_t address) {
 }
 
 /* Note an access of a half. False: the segment has to be divided. */
-static bool note_half(const struct vgx_sim_race_access *a, struct segment *segment, uint32_t half, vgx_sim_note note) {
+static bool note_half(const struct vgx_sim_race_access *a, struct vgx_sim_segment *segment, uint32_t half,
+                      vgx_sim_note note) {
   vgx_sim_note before = segment->notes[half];
   if (!is_past(a, before) && ((segment->stored >> half & 1) != a->stores ||
                               !(a->stores ? is_harmless(a, before) : vgx_sim_race_is_same_warp(a, before))))
@@ -328,37 +301,17 @@ static bool note_half(const struct vgx_sim_race_access *a, struct segment *segme
   return true;
 }
 
-/* Prefetch the notes that the site's next access needs, if it is as far away as this one was from the last. */
-static inline void fetch_ahead(uint32_t site, uint64_t address, uint32_t lane) {
-  static uint64_t last[64]; /* hashed by site and lane; a wrong one costs a useless prefetch */
-  uint64_t *before = &last[(site ^ lane) % 64], next = 2 * address - *before;
-  bool near = next - address + FETCHED_NBYTES < 2 * FETCHED_NBYTES; /* the processor fetches by itself */
-  *before = address;
-  if (!near && next >= VGX_SIM_REACH_BEGIN && next < VGX_SIM_SLOTS_BEGIN)
-    __builtin_prefetch(&segments[(next - VGX_SIM_REACH_BEGIN) / SEGMENT_NBYTES], 1);
-}
-
-void vgx_sim_race_in_global(struct vgx_sim_race_access *a, uint64_t address, uint64_t nbytes, uint32_t lane,
-                            uint32_t log2_nbytes) {
+void vgx_sim_race_in_segments(struct vgx_sim_race_access *a, uint64_t address, uint64_t nbytes, uint32_t lane,
+                              uint32_t log2_nbytes) {
   uint64_t end = address + nbytes;
-  static bool told;
-  if (address < VGX_SIM_REACH_BEGIN || end > VGX_SIM_SLOTS_BEGIN)
-    return;
-  if (!are_reserved()) {
-    if (!told)
-      a->watch->log("racecheck: the address space is too small: races in global memory are not looked for");
-    told = true;
-    return;
-  }
-  fetch_ahead((uint32_t)((uint64_t)a->note >> VGX_SIM_NOTE_SITE), address, lane);
   vgx_sim_note first = (vgx_sim_note)a->races->first_of_launch << VGX_SIM_NOTE_EPOCH;
   for (uint64_t at = address, next; at < end; lane += (uint32_t)((next - at) >> log2_nbytes), at = next) {
     uint64_t from = at & ~(uint64_t)(SEGMENT_NBYTES - 1);
-    struct segment *segment = &segments[(from - VGX_SIM_REACH_BEGIN) / SEGMENT_NBYTES];
+    struct vgx_sim_segment *segment = &vgx_sim_segments[(from - VGX_SIM_REACH_BEGIN) / SEGMENT_NBYTES];
     next = from + SEGMENT_NBYTES < end ? from + SEGMENT_NBYTES : end;
     bool fresh = segment->notes[STORE] < first && segment->notes[LOAD] < first;
     if (fresh)
-      *segment = (struct segment){0};
+      *segment = (struct vgx_sim_segment){0};
     if (next - at == SEGMENT_NBYTES && a->site->nbytes && segment->form == WHOLE &&
         note_whole(a, segment->notes, vgx_sim_with_lane(a->note, lane)))
       continue;
@@ -375,148 +328,20 @@ void vgx_sim_race_in_global(struct vgx_sim_race_access *a, uint64_t address, uin
   }
 }
 
-/* A note of this launch, by another epoch. */
-static inline bool is_foreign(vgx_sim_note before, vgx_sim_note first, uint32_t epoch) {
-  return before >= first && vgx_sim_epoch_of(before) != epoch;
-}
-
-static inline bool is_fresh(const struct segment *segment, vgx_sim_note first) {
-  return segment->notes[STORE] < first && segment->notes[LOAD] < first;
-}
-
-/* A warp's loads or stores by one instruction. */
-struct quick {
-  vgx_sim_note first, note; /* the launch's first; of lane 0 */
-  uint32_t number, shift;
-  bool stores;
-  vgx_sim_note own; /* notes of the CTA's warps are those from here on; 0: not known */
-};
-
-/* Note a load or store of a half. False: more is to be looked at. */
-static inline bool note_half_quickly(struct segment *segment, vgx_sim_note note, vgx_sim_note first, bool stores,
-                                     uint32_t half) {
-  vgx_sim_note before = segment->notes[half];
-  if (is_fresh(segment, first)) {
-    *segment = (struct segment){.form = HALVES, .stored = (uint32_t)stores << half};
-    segment->notes[half] = note;
-    return true;
+void vgx_sim_race_in_global(struct vgx_sim_race_access *a, uint64_t address, uint64_t nbytes, uint32_t lane,
+                            uint32_t log2_nbytes) {
+  static bool told;
+  if (address < VGX_SIM_REACH_BEGIN || address + nbytes > VGX_SIM_SLOTS_BEGIN)
+    return;
+  if (!are_reserved()) {
+    if (!told)
+      a->watch->log("racecheck: the address space is too small: races in global memory are not looked for");
+    told = true;
+    return;
   }
-  if (segment->form != HALVES)
-    return false;
-  if (before >= first && ((segment->stored >> half & 1) != stores || is_foreign(before, first, vgx_sim_epoch_of(note))))
-    return false;
-  segment->notes[half] = note;
-  segment->stored = (segment->stored & ~(1u << half)) | (uint32_t)stores << half;
-  return true;
-}
-
-/* The same of all of a segment. */
-static inline bool note_quickly(const struct quick *q, struct segment *segment, vgx_sim_note note) {
-  vgx_sim_note *notes = segment->notes, first = q->first;
-  bool stores = q->stores;
-  uint32_t epoch = vgx_sim_epoch_of(note);
-  if (is_fresh(segment, first)) {
-    *segment = (struct segment){.form = WHOLE};
-    notes[stores ? STORE : LOAD] = note;
-    return true;
-  }
-  if (segment->form != WHOLE)
-    return false;
-  vgx_sim_note loaded = notes[LOAD];
-  if (is_foreign(notes[STORE], first, epoch))
-    return false;
-  if (stores) {
-    if (is_foreign(loaded, first, epoch) || is_foreign(notes[OTHER_LOAD], first, epoch))
-      return false;
-    notes[STORE] = note;
-    return true;
-  }
-  if (is_foreign(loaded, first, epoch)) {
-    bool same_number = vgx_sim_warp_of(loaded) == vgx_sim_warp_of(note);
-    if (same_number && !q->own)
-      return false;
-    if (!same_number || loaded < q->own)
-      notes[OTHER_LOAD] = loaded;
-  }
-  notes[LOAD] = note;
-  return true;
-}
-
-/* False: the instruction's accesses are not that simple. `epoch`: of the warp. */
-static inline bool begin_quickly(struct quick *q, const struct vgx_sim_races *r, uint32_t warp,
-                                 const struct vgx_sim_site *site, uint32_t epoch) {
-  q->number = vgx_sim_race_site_number(site);
-  q->shift = 31 - (uint32_t)__builtin_clz(site->nbytes);
-  q->stores = site->kind == VGX_SIM_WRITE;
-  q->first = (vgx_sim_note)r->first_of_launch << VGX_SIM_NOTE_EPOCH;
-  q->own = r->alone ? (vgx_sim_note)r->first << VGX_SIM_NOTE_EPOCH : 0;
-  q->note = (vgx_sim_note)epoch << VGX_SIM_NOTE_EPOCH | (vgx_sim_note)q->number << VGX_SIM_NOTE_SITE |
-            (vgx_sim_note)warp << VGX_SIM_NOTE_WARP | VGX_SIM_ALL_BYTES;
-  return q->number != 0;
-}
-
-/* Note a row of whole segments, or of a half. False: it is none, or more is to be looked at. */
-static inline __attribute__((always_inline)) bool note_row_quickly(const struct quick *q, uint64_t at, uint64_t nbytes,
-                                                                   uint32_t lane) {
-  uint64_t end = at + nbytes, odd = (at | nbytes) % SEGMENT_NBYTES;
-  if (at < VGX_SIM_REACH_BEGIN || end > VGX_SIM_SLOTS_BEGIN)
-    return false;
-  struct segment *segment = &segments[(at - VGX_SIM_REACH_BEGIN) / SEGMENT_NBYTES];
-  if (nbytes == LINE_NBYTES && odd == LINE_NBYTES)
-    return note_half_quickly(segment, vgx_sim_with_lane(q->note, lane), q->first, q->stores, at % SEGMENT_NBYTES != 0);
-  if (odd)
-    return false;
-  fetch_ahead(q->number, at, lane);
-  for (; at < end; at += SEGMENT_NBYTES, lane += SEGMENT_NBYTES >> q->shift, segment++)
-    if (!note_quickly(q, segment, vgx_sim_with_lane(q->note, lane)))
-      return false;
-  return true;
-}
-
-/* The warp's epoch; 0: another function has to look. */
-static inline uint32_t epoch_for(struct vgx_sim_races *r, uint32_t warp, const struct vgx_sim_site *site) {
-  if (warp >= r->warp_count || !segments || (site->kind == VGX_SIM_WRITE && r->fenced >> warp & 1))
-    return 0;
-  uint32_t epoch = vgx_sim_race_epoch(r, warp);
-  if (epoch)
-    vgx_sim_race_take_turn(epoch);
-  return epoch;
-}
-
-bool vgx_sim_race_rows_in_global(struct vgx_sim_races *r, uint32_t warp, const struct vgx_sim_site *site,
-                                 uint64_t base) {
-  struct quick q;
-  uint32_t epoch = epoch_for(r, warp, site);
-  uint64_t at = base + (uint64_t)(int64_t)site->rows[0].offset;
-  if (epoch && site->row_count == 1 && are_noted(site, at))
-    return true;
-  if (!epoch || !begin_quickly(&q, r, warp, site, epoch))
-    return false;
-  if (site->row_count == 1) {
-    if (!note_row_quickly(&q, at, site->rows[0].nbytes, site->rows[0].lane))
-      return false;
-    remember(site, at);
-    return true;
-  }
-  for (uint32_t i = 0; i < site->row_count; i++)
-    if (!note_row_quickly(&q, base + (uint64_t)(int64_t)site->rows[i].offset, site->rows[i].nbytes, site->rows[i].lane))
-      return false;
-  return true;
-}
-
-bool vgx_sim_race_lanes_in_global(struct vgx_sim_races *r, uint32_t warp, const struct vgx_sim_site *site,
-                                  const uint64_t *addresses, uint32_t starts) {
-  struct quick q;
-  uint32_t epoch = epoch_for(r, warp, site);
-  uint64_t last = 0;
-  if (!epoch || !begin_quickly(&q, r, warp, site, epoch))
-    return false;
-  for (uint32_t left = starts; left; left &= left - 1) {
-    uint32_t rest = left & (left - 1), lane = (uint32_t)__builtin_ctz(left);
-    uint64_t at = addresses[lane], nbytes = site->nbytes * ((rest ? (uint32_t)__builtin_ctz(rest) : 32ull) - lane);
-    if ((q.stores && at < last) || !note_row_quickly(&q, at, nbytes, lane))
-      return false; /* lanes may store to one place */
-    last = at + nbytes;
-  }
-  return true;
+  for (uint64_t at = address; at < address + nbytes; at += VGX_SIM_SPAN_NBYTES - at % VGX_SIM_SPAN_NBYTES)
+    if (vgx_sim_spans[vgx_sim_span_number(at)].divided < a->races->first_of_launch)
+      vgx_sim_race_divide_span(a, at);
+  vgx_sim_fetch_ahead((uint32_t)((uint64_t)a->note >> VGX_SIM_NOTE_SITE), address, lane);
+  vgx_sim_race_in_segments(a, address, nbytes, lane, log2_nbytes);
 }

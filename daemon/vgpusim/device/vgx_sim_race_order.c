@@ -22,84 +22,74 @@
 #include "vgx_sim_watch_report.h"
 
 #define FENCES (1u << 16)
-#define EPOCHS (1u << 22) /* that are remembered; an access of an older one is taken for ordered */
-#define EPOCH_MAX 0x7ffffff0u
-#define SITES (1u << 16)
+#define SITES (VGX_SIM_NOTE_SITE_MAX + 1)
 
-struct epoch {
-  uint32_t launch, cta, clock, time;
-};
-
-uint32_t vgx_sim_race_now = 1;
+struct vgx_sim_epochs vgx_sim_race_epochs = {.now = 1};
 static uint32_t last_fence[FENCES], last_acquire[FENCES];
-static struct epoch *epochs;            /* a ring */
-static uint32_t last_epoch, base_epoch; /* the ring begins after this one: no launch of those before is running */
-static const struct vgx_sim_site *sites[SITES]; /* by a hash of the address */
-static uint32_t site_nbytes[SITES]; /* by number: notes of a launch that has ended may outlive the site's module */
+struct vgx_sim_numbered_site vgx_sim_race_sites[SITES];
 static uint32_t site_count;
 
 bool vgx_sim_race_reserve_epochs(void) {
-  if (!epochs) {
-    void *got =
-        mmap(NULL, EPOCHS * sizeof *epochs, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    epochs = got == MAP_FAILED ? NULL : got;
+  if (!vgx_sim_race_epochs.list) {
+    void *got = mmap(NULL, VGX_SIM_EPOCHS * sizeof(struct vgx_sim_epoch), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    vgx_sim_race_epochs.list = got == MAP_FAILED ? NULL : got;
   }
-  return epochs != NULL;
+  return vgx_sim_race_epochs.list != NULL;
 }
 
-uint32_t vgx_sim_race_last_epoch(void) { return last_epoch; }
+uint32_t vgx_sim_race_last_epoch(void) { return vgx_sim_race_epochs.last; }
 
-void vgx_sim_race_clear_epochs(void) { last_epoch = base_epoch = 0; }
+void vgx_sim_race_clear_epochs(void) { vgx_sim_race_epochs.last = vgx_sim_race_epochs.base = 0; }
 
-void vgx_sim_race_end_epochs(void) { base_epoch = last_epoch; }
+void vgx_sim_race_end_epochs(void) { vgx_sim_race_epochs.base = vgx_sim_race_epochs.last; }
 
 void vgx_sim_race_clear_sites(void) {
   if (site_count <= SITES / 2)
     return;
-  memset(sites, 0, sizeof sites);
+  memset(vgx_sim_race_sites, 0, sizeof vgx_sim_race_sites);
   site_count = 0;
 }
 
-/* A number for a site, never 0; 0: there are too many. */
-uint32_t vgx_sim_race_site_number(const struct vgx_sim_site *site) {
-  uint32_t number = (uint32_t)(((uintptr_t)site >> 3) * 2654435761u >> 8) % SITES;
+uint32_t vgx_sim_race_find_site(const struct vgx_sim_site *site) {
+  uint32_t number = vgx_sim_race_hash_of_site(site);
   for (uint32_t tries = 0; tries < 64; tries++, number = (number + 1) % SITES) {
-    if (number && !sites[number]) {
-      sites[number] = site;
+    if (number && !vgx_sim_race_sites[number].site) {
+      vgx_sim_race_sites[number].site = site;
       site_count++;
     }
-    if (number && sites[number] == site) {
-      site_nbytes[number] = site->nbytes; /* another module's site may have the address of one that is gone */
+    if (number && vgx_sim_race_sites[number].site == site) {
+      vgx_sim_race_sites[number].nbytes =
+          site->nbytes; /* another module's site may have the address of one that is gone */
       return number;
     }
   }
   return 0;
 }
 
-static const struct vgx_sim_site *site_of(vgx_sim_note n) { return sites[n >> VGX_SIM_NOTE_SITE & (SITES - 1)]; }
+static const struct vgx_sim_site *site_of(vgx_sim_note n) {
+  return vgx_sim_race_sites[n >> VGX_SIM_NOTE_SITE & (SITES - 1)].site;
+}
 
-uint32_t vgx_sim_race_site_nbytes(vgx_sim_note n) { return site_nbytes[n >> VGX_SIM_NOTE_SITE & (SITES - 1)]; }
-
-uint32_t vgx_sim_race_begin_epoch(struct vgx_sim_races *r, uint32_t warp) {
-  if (last_epoch >= EPOCH_MAX)
-    return 0;
-  last_epoch++;
-  epochs[(last_epoch - base_epoch) % EPOCHS] =
-      (struct epoch){r->launch, r->cta, r->warps[warp].of[warp], vgx_sim_race_now};
-  r->current[warp].epoch = last_epoch;
-  r->current[warp].time = vgx_sim_race_now;
-  return last_epoch;
+uint32_t vgx_sim_race_site_nbytes(vgx_sim_note n) {
+  return vgx_sim_race_sites[n >> VGX_SIM_NOTE_SITE & (SITES - 1)].nbytes;
 }
 
 /* Accesses have times: those before a fence are not later than it, those after it are later. */
-void vgx_sim_race_fence(const struct vgx_sim_races *r) { last_fence[r->cta % FENCES] = vgx_sim_race_now++; }
+void vgx_sim_race_fence(const struct vgx_sim_races *r) { last_fence[r->cta % FENCES] = vgx_sim_race_epochs.now++; }
 
-void vgx_sim_race_acquire(const struct vgx_sim_races *r) { last_acquire[r->cta % FENCES] = vgx_sim_race_now++; }
+void vgx_sim_race_acquire(const struct vgx_sim_races *r) { last_acquire[r->cta % FENCES] = vgx_sim_race_epochs.now++; }
 
-static const struct epoch *epoch_at(vgx_sim_note n) {
+static const struct vgx_sim_epoch *epoch_at(vgx_sim_note n) {
   uint32_t number = vgx_sim_epoch_of(n);
-  bool kept = number > base_epoch && number <= last_epoch && last_epoch - number < EPOCHS;
-  return kept ? &epochs[(number - base_epoch) % EPOCHS] : NULL;
+  bool kept = number > vgx_sim_race_epochs.base && number <= vgx_sim_race_epochs.last &&
+              vgx_sim_race_epochs.last - number < VGX_SIM_EPOCHS;
+  return kept ? &vgx_sim_race_epochs.list[(number - vgx_sim_race_epochs.base) % VGX_SIM_EPOCHS] : NULL;
+}
+
+bool vgx_sim_race_is_of_launch(const struct vgx_sim_races *r, vgx_sim_note n) {
+  const struct vgx_sim_epoch *e = epoch_at(n);
+  return e && e->launch == r->launch;
 }
 
 bool vgx_sim_race_is_same_warp(const struct vgx_sim_race_access *a, vgx_sim_note before) {
@@ -109,7 +99,7 @@ bool vgx_sim_race_is_same_warp(const struct vgx_sim_race_access *a, vgx_sim_note
   if (vgx_sim_warp_of(before) != a->warp || vgx_sim_epoch_of(before) < r->first_of_launch ||
       (r->alone && vgx_sim_epoch_of(before) < r->first))
     return false;
-  const struct epoch *e = epoch_at(before);
+  const struct vgx_sim_epoch *e = epoch_at(before);
   return e && e->launch == r->launch && e->cta == r->cta;
 }
 
@@ -118,7 +108,7 @@ bool vgx_sim_race_is_ordered(const struct vgx_sim_race_access *a, vgx_sim_note b
   uint32_t number = vgx_sim_epoch_of(before), warp = vgx_sim_warp_of(before);
   if (number == a->epoch || number < r->first_of_launch)
     return true;
-  const struct epoch *e = epoch_at(before);
+  const struct vgx_sim_epoch *e = epoch_at(before);
   if (!e || e->launch != r->launch)
     return true;
   if (e->cta == r->cta)
@@ -180,7 +170,7 @@ void vgx_sim_race_found(struct vgx_sim_race_access *a, const struct vgx_sim_race
 
 void vgx_sim_race_meets(struct vgx_sim_race_access *a, vgx_sim_note before, bool stored, uint64_t address,
                         uint32_t lane) {
-  const struct epoch *e = epoch_at(before);
+  const struct vgx_sim_epoch *e = epoch_at(before);
   if ((before & VGX_SIM_NOTE_ORDERED && a->note & VGX_SIM_NOTE_ORDERED) || !e || vgx_sim_race_is_ordered(a, before))
     return;
   uint32_t thread = vgx_sim_warp_of(before) * 32 + vgx_sim_lane_of(before);

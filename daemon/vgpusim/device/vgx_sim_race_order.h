@@ -14,6 +14,8 @@ typedef int64_t vgx_sim_note;
 #define VGX_SIM_NOTE_BYTES 2
 #define VGX_SIM_NOTE_ORDERED 2ll /* an atomic or volatile access */
 #define VGX_SIM_ALL_BYTES (15ll << VGX_SIM_NOTE_BYTES)
+#define VGX_SIM_NOTE_SITE_MAX 0xffffu
+#define VGX_SIM_NOTE_SITES ((long long)VGX_SIM_NOTE_SITE_MAX << VGX_SIM_NOTE_SITE)
 #define VGX_SIM_NOTE_LANES (31ll << VGX_SIM_NOTE_LANE)
 #define VGX_SIM_NOTE_WARPS (31ll << VGX_SIM_NOTE_WARP)
 
@@ -49,7 +51,8 @@ struct vgx_sim_races {
   uint32_t first_of_launch, first; /* epochs: those before are of other launches, of other CTAs in this memory */
   struct vgx_sim_clock warps[VGX_SIM_WARPS_MAX]; /* each warp's vector clock */
   struct {
-    uint32_t epoch, time; /* epoch 0: a new one is due */
+    uint64_t epoch; /* 0: a new one is due */
+    uint32_t time;
   } current[VGX_SIM_WARPS_MAX];
   uint32_t round[VGX_SIM_RACE_BARRIERS][VGX_SIM_WARPS_MAX];
   struct {
@@ -70,7 +73,8 @@ struct vgx_sim_races {
   uint64_t used_objects;
   uint32_t fenced; /* warps that have passed a fence and not stored since, bits */
   bool uses_barriers;
-  bool alone; /* its epochs are all of the launch's since it began */
+  bool at_begin; /* nothing has ordered its warps since it began */
+  bool alone;    /* its epochs are all of the launch's since it began */
 };
 
 /* A warp's access while it is looked at. */
@@ -102,6 +106,8 @@ static inline vgx_sim_note vgx_sim_with_lane(vgx_sim_note n, uint32_t lane) {
 uint32_t vgx_sim_race_site_nbytes(vgx_sim_note n);
 /* Whether the noted access is ordered before this one. */
 bool vgx_sim_race_is_ordered(const struct vgx_sim_race_access *a, vgx_sim_note before);
+/* Whether the noted access is of the launch. */
+bool vgx_sim_race_is_of_launch(const struct vgx_sim_races *r, vgx_sim_note n);
 /* Whether they are of one warp of one CTA. */
 bool vgx_sim_race_is_same_warp(const struct vgx_sim_race_access *a, vgx_sim_note before);
 /* Look at a note of the same bytes: a race unless they are ordered, or both atomic, or a store changes nothing. */
@@ -120,13 +126,38 @@ void vgx_sim_race_found(struct vgx_sim_race_access *a, const struct vgx_sim_race
 
 /* Memory for epochs; false: memory is short. */
 bool vgx_sim_race_reserve_epochs(void);
+
+struct vgx_sim_epoch {
+  uint32_t launch, cta, clock, time;
+};
+struct vgx_sim_epochs {
+  struct vgx_sim_epoch *list; /* a ring */
+  uint32_t last, base;        /* the ring begins after the second: no launch of those before is running */
+  uint32_t now;               /* counts the operations that order CTAs */
+};
+extern struct vgx_sim_epochs vgx_sim_race_epochs;
+#define VGX_SIM_EPOCHS (1u << 22) /* that are remembered; an access of an older one is taken for ordered */
+#define VGX_SIM_EPOCH_MAX 0x7ffffff0u
+
+static inline uint32_t vgx_sim_race_begin_epoch(struct vgx_sim_races *r, uint32_t warp) {
+  if (vgx_sim_race_epochs.last >= VGX_SIM_EPOCH_MAX)
+    return 0;
+  uint32_t epoch = ++vgx_sim_race_epochs.last, now = vgx_sim_race_epochs.now;
+  vgx_sim_race_epochs.list[(epoch - vgx_sim_race_epochs.base) % VGX_SIM_EPOCHS] =
+      (struct vgx_sim_epoch){r->launch, r->cta, r->warps[warp].of[warp], now};
+  r->current[warp].epoch = epoch;
+  r->current[warp].time = now;
+  return epoch;
+}
+
 /* The warp's epoch: a new one when its clock or the time has changed. 0: numbers are used up. */
-uint32_t vgx_sim_race_begin_epoch(struct vgx_sim_races *r, uint32_t warp);
-extern uint32_t vgx_sim_race_now; /* counts the operations that order CTAs */
+static inline uint64_t vgx_sim_race_wide_epoch(struct vgx_sim_races *r, uint32_t warp) {
+  bool lasts = r->current[warp].epoch && r->current[warp].time == vgx_sim_race_epochs.now;
+  return lasts ? r->current[warp].epoch : vgx_sim_race_begin_epoch(r, warp);
+}
 
 static inline uint32_t vgx_sim_race_epoch(struct vgx_sim_races *r, uint32_t warp) {
-  bool lasts = r->current[warp].epoch && r->current[warp].time == vgx_sim_race_now;
-  return lasts ? r->current[warp].epoch : vgx_sim_race_begin_epoch(r, warp);
+  return (uint32_t)vgx_sim_race_wide_epoch(r, warp);
 }
 
 uint32_t vgx_sim_race_last_epoch(void);
@@ -134,7 +165,26 @@ void vgx_sim_race_clear_epochs(void);
 /* No launch runs: epochs so far are past, and the next ones use the same memory. */
 void vgx_sim_race_end_epochs(void);
 /* A number for a site, never 0; 0: there are too many. */
-uint32_t vgx_sim_race_site_number(const struct vgx_sim_site *site);
+uint32_t vgx_sim_race_find_site(const struct vgx_sim_site *site);
+struct vgx_sim_numbered_site {
+  const struct vgx_sim_site *site;
+  uint32_t nbytes; /* notes of a launch that has ended may outlive the site's module */
+};
+extern struct vgx_sim_numbered_site vgx_sim_race_sites[]; /* by number, which is mostly this hash: */
+
+static inline uint32_t vgx_sim_race_hash_of_site(const struct vgx_sim_site *site) {
+  return (uint32_t)(((uintptr_t)site >> 3) * 2654435761u >> 8) & VGX_SIM_NOTE_SITE_MAX;
+}
+
+static inline bool vgx_sim_race_is_hash_number(const struct vgx_sim_site *site) {
+  uint32_t hash = vgx_sim_race_hash_of_site(site);
+  return vgx_sim_race_sites[hash].site == site && vgx_sim_race_sites[hash].nbytes == site->nbytes && hash;
+}
+
+static inline uint32_t vgx_sim_race_site_number(const struct vgx_sim_site *site) {
+  return vgx_sim_race_is_hash_number(site) ? vgx_sim_race_hash_of_site(site) : vgx_sim_race_find_site(site);
+}
+
 /* Forget all sites if half the numbers are used. The caller has dropped all notes of accesses, which name sites. */
 void vgx_sim_race_clear_sites(void);
 /* Accesses have times: those before a fence are not later than it, those after it are later. */

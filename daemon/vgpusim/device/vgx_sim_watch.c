@@ -8,6 +8,7 @@
 #include "vgx_sim_race.h"
 #include "vgx_sim_race_global.h"
 #include "vgx_sim_race_shared.h"
+#include "vgx_sim_race_span.h"
 #include "vgx_sim_reach.h"
 #include "vgx_sim_watch_cta.h"
 #include "vgx_sim_watch_extent.h"
@@ -251,7 +252,9 @@ static bool watch_row(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread
   vgx_sim_watch_lock(watch);
   struct vgx_sim_cta_watch *cta = vgx_sim_cta_watch_of(watch, thread);
   bool plain = site->kind <= VGX_SIM_WRITE && base >= VGX_SIM_REACH_BEGIN && base < VGX_SIM_SLOTS_BEGIN;
-  if (cta && cta->races && plain)
+  if (cta && cta->races && plain && vgx_sim_race_rows_in_global(cta->races, thread->warp, site, base))
+    ; /* noted */
+  else if (cta && cta->races && plain)
     vgx_sim_races_rows(watch, cta->races, thread, site, base, values);
   else if (cta && cta->races)
     vgx_sim_races_access(
@@ -311,9 +314,9 @@ uint32_t vgx_sim_serve_group(struct vgx_sim_services *services, struct vgx_sim_t
   return done;
 }
 
-void vgx_sim_serve_row(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
-                       const struct vgx_sim_site *site, uint64_t base, uint32_t mask, const uint8_t *values,
-                       uint32_t is_known) {
+static __attribute__((noinline)) void serve_row(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
+                                                const struct vgx_sim_site *site, uint64_t base, uint32_t mask,
+                                                const uint8_t *values, uint32_t is_known) {
   uint64_t addresses[32];
   if (!services->watch || (mask == UINT32_MAX && is_noted(services->watch, thread, site, base, is_known)))
     return;
@@ -330,6 +333,16 @@ void vgx_sim_serve_row(struct vgx_sim_services *services, struct vgx_sim_thread 
       addresses[lane] += lane >> k & 1 ? (uint64_t)(int64_t)site->steps[k] : 0;
   }
   vgx_sim_serve_access(services, thread, site, addresses, mask, values, NULL, 0, is_known, 0);
+}
+
+/* The commonest access first, with little code: a row of global memory. */
+void vgx_sim_serve_row(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
+                       const struct vgx_sim_site *site, uint64_t base, uint32_t mask, const uint8_t *values,
+                       uint32_t is_known) {
+  const struct vgx_sim_watch *watch = services->watch;
+  if (!watch || mask != UINT32_MAX || !is_known || !vgx_sim_is_last_cta(watch, thread) || !watch->last->races ||
+      !vgx_sim_watch_is_locked(watch) || !vgx_sim_race_is_row_noted(watch->last->races, thread->warp, site, base))
+    serve_row(services, thread, site, base, mask, values, is_known);
 }
 
 void vgx_sim_serve_unset(struct vgx_sim_services *services, struct vgx_sim_thread *thread,

@@ -51,6 +51,9 @@ struct vgx_sim_site {
   int32_t low, high;                      /* of the distances */
   bool distinct;                          /* no two lanes have one place */
   bool tracked; /* a load; what it reads of shared memory that nothing has written is reported where it is used */
+  /* For racecheck: log2 of the bytes, 32 to 128, that lanes access one after another, from lane 0's on; or: */
+  uint8_t pattern; /* 0: none of these */
+#define VGX_SIM_PATTERN_STRIPES 1u /* at equal distances */
 };
 
 enum vgx_sim_sync {

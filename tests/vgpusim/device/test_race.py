@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import subprocess
 import sys
 from pathlib import Path
@@ -11,3 +12,11 @@ def test_a_module_may_go_while_another_launch_runs(library_path: Path) -> None:
     """In a process of its own, which ends if what is gone is read."""
     script = f"import ctypes; assert ctypes.CDLL({str(library_path)!r}).vgt_race_of_unloaded() == 0"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_spans_find_what_is_found_without_them(library_path: Path) -> None:
+    """Random accesses of rows and stripes, by a few warps of a few blocks."""
+    library = ctypes.CDLL(str(library_path))
+    races = ctypes.c_uint32(0)
+    assert library.vgt_race_compare_spans(2000, ctypes.byref(races)) == 0
+    assert races.value > 10000
