@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from .host_stack import HostStack
 
+_Finding = tuple[dict[str, Any], int]  # a report, and how many are of the same accesses
 TOOLS = ("memcheck", "initcheck", "racecheck", "synccheck")
 _WORD = "sanitizer"
 _SUMS = ("launches", "suppressed")  # kinds of reports that only count
@@ -93,7 +94,7 @@ class Report:
     def _sum(self, kind: str) -> int:
         return sum(int(report["count"]) for report in self.reports if report["kind"] == kind)
 
-    def _grouped(self) -> list[tuple[dict[str, Any], int]]:
+    def _grouped(self) -> list[_Finding]:
         """Each finding with its number of reports: races between the same two accesses are one finding."""
         found: dict[object, dict[str, Any]] = {}
         counts: Counter[object] = Counter()
@@ -107,14 +108,40 @@ class Report:
             counts[key] += 1
         return [(report, counts[key]) for key, report in found.items()]
 
+    def _printed(self, grouped: list[_Finding]) -> list[_Finding]:
+        """Those that are printed, in order. Where there are more than the limit, kernels take turns, so that one with
+        many hides no other."""
+        rank: Counter[object] = Counter()
+        order = []
+        for number, (report, _) in enumerate(grouped):
+            kernel = report.get("kernel")
+            order.append((rank[kernel], number))
+            rank[kernel] += 1
+        taken = {number for _, number in sorted(order)[: self.limit]}
+        return [finding for number, finding in enumerate(grouped) if number in taken]
+
+    def _unprinted(self, grouped: list[_Finding], printed: list[_Finding]) -> Iterator[str]:
+        """How many findings of each kernel are not printed, or were only counted."""
+        counts = Counter(report.get("kernel") for report, _ in grouped)
+        counts.subtract(report.get("kernel") for report, _ in printed)
+        for report in self.reports:
+            if report["kind"] == "suppressed":
+                counts[report.get("kernel")] += int(report["count"])
+        for kernel, count in counts.items():
+            if count:
+                where = demangle.text(kernel) if kernel else "other places"
+                yield f"{count} more error{'s' if count != 1 else ''} in {where}"
+
     def lines(self) -> Iterator[str]:
         """The lines of the text, without compute-sanitizer's prefix (=========)."""
         yield f"VGPU SANITIZE: {self.tool}"
         grouped = self._grouped()
-        for report, count in grouped[: self.limit]:
+        printed = self._printed(grouped)
+        for report, count in printed:
             yield from getattr(self, f"_{report['kind']}")(report, count)
             yield from self._host_stacks(report)
             yield ""
+        yield from self._unprinted(grouped, printed)
         if not self.is_whole:
             yield "The run was cut short: some errors may be missing here"
         leaks = [report["nbytes"] for report, _ in grouped if report["kind"] == "leak"]
@@ -126,11 +153,10 @@ class Report:
             return
         yield f"Launches watched: {self._sum('launches')}"
         if self.tool == "racecheck":
-            shown = min(len(grouped), self.limit)
-            yield f"RACECHECK SUMMARY: {shown} hazards displayed ({self.error_count} errors, 0 warnings)"
+            yield f"RACECHECK SUMMARY: {len(printed)} hazards displayed ({self.error_count} errors, 0 warnings)"
             return
-        if len(grouped) > self.limit:
-            yield f"ERROR SUMMARY: {self.error_count} errors ({self.limit} printed)"
+        if len(printed) < self.error_count:
+            yield f"ERROR SUMMARY: {self.error_count} errors ({len(printed)} printed)"
         else:
             yield f"ERROR SUMMARY: {self.error_count} error{'s' if self.error_count != 1 else ''}"
 

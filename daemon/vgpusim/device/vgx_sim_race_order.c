@@ -127,7 +127,7 @@ static void report(const struct vgx_sim_race_access *a, const struct vgx_sim_rac
   char other[96], hazard[32];
   snprintf(hazard, sizeof hazard, "%s-after-%s", a->stores ? "write" : "read", stored ? "write" : "read");
   watch->error_count++;
-  if (!vgx_sim_report_admits(a->site))
+  if (!vgx_sim_report_admits(watch, a->site))
     return;
   vgx_sim_report_begin(&text, "race", watch);
   vgx_sim_report_text(&text, "hazard", hazard);

@@ -388,9 +388,5 @@ void vgx_sim_watch_totals(void (*log)(const char *format, ...)) {
     vgx_sim_report_stack(&r, "allocated_by", leaked.allocated_by);
     vgx_sim_report_end(&r, log);
   }
-  if (vgx_sim_report_suppressed()) {
-    vgx_sim_report_begin(&r, "suppressed", NULL);
-    vgx_sim_report_number(&r, "count", vgx_sim_report_suppressed());
-    vgx_sim_report_end(&r, log);
-  }
+  vgx_sim_report_totals(log);
 }

@@ -38,6 +38,8 @@ struct vgx_sim_row {
   const struct vgx_sim_site *site; /* of a group's row */
 };
 
+#define VGX_SIM_PATTERN_STRIPES 1u /* lanes at equal distances */
+
 /* An instruction, as the compiler describes it; or a group of loads from one base register, described by the first one
  * and by all rows. */
 struct vgx_sim_site {
@@ -51,9 +53,9 @@ struct vgx_sim_site {
   int32_t low, high;                      /* of the distances */
   bool distinct;                          /* no two lanes have one place */
   bool tracked; /* a load; what it reads of shared memory that nothing has written is reported where it is used */
-  /* For racecheck: log2 of the bytes, 32 to 128, that lanes access one after another, from lane 0's on; or: */
-  uint8_t pattern; /* 0: none of these */
-#define VGX_SIM_PATTERN_STRIPES 1u /* at equal distances */
+  /* For racecheck: log2 of the bytes, 32 to 128, that lanes access one after another, from lane 0's on;
+   * VGX_SIM_PATTERN_STRIPES; 0: none of these. */
+  uint8_t pattern;
 };
 
 enum vgx_sim_sync {

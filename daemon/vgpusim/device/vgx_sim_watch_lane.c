@@ -43,7 +43,7 @@ void vgx_sim_report_access(struct vgx_sim_watch *watch, const struct vgx_sim_thr
              kinds[a->site->kind], a->nbytes, a->site->text, a->site->place);
   }
   watch->error_count++;
-  if (watch->pages /* this run only locates a fault */ || !vgx_sim_report_admits(a->site))
+  if (watch->pages /* this run only locates a fault */ || !vgx_sim_report_admits(watch, a->site))
     return;
   vgx_sim_report_begin(&r, kind, watch);
   vgx_sim_report_text(&r, "space", spaces[vgx_sim_space_of(a->address)]);
@@ -124,7 +124,7 @@ void vgx_sim_check_lanes(struct vgx_sim_watch *watch, const struct vgx_sim_threa
     for (uint32_t k = 0; k < i; k++)
       if (lanes[k].address == a->address && memcmp(lanes[k].value, a->value, a->nbytes) != 0) {
         watch->error_count++;
-        if (!vgx_sim_report_admits(a->site))
+        if (!vgx_sim_report_admits(watch, a->site))
           return;
         vgx_sim_report_begin(&r, "race", watch);
         vgx_sim_report_text(&r, "hazard", "write-after-write");

@@ -9,8 +9,9 @@ struct vgx_sim_report {
   uint32_t used;
 };
 /* Whether another finding at an instruction is to be reported; if not, it is only counted. */
-bool vgx_sim_report_admits(const void *site);
-uint32_t vgx_sim_report_suppressed(void); /* how many findings were not reported */
+bool vgx_sim_report_admits(const struct vgx_sim_watch *watch, const void *site);
+/* Report how many findings of each kernel were only counted. */
+void vgx_sim_report_totals(void (*log)(const char *format, ...));
 void vgx_sim_report_begin(struct vgx_sim_report *r, const char *kind, const struct vgx_sim_watch *watch);
 void vgx_sim_report_text(struct vgx_sim_report *r, const char *name, const char *value);
 void vgx_sim_report_number(struct vgx_sim_report *r, const char *name, uint64_t value);

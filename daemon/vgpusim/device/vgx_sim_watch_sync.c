@@ -9,7 +9,7 @@ static void report_barrier(struct vgx_sim_watch *watch, const struct vgx_sim_thr
   struct vgx_sim_report r;
   uint32_t lanes = point->others ? point->others : point->mask;
   watch->error_count++;
-  if (!vgx_sim_report_admits(point->site))
+  if (!vgx_sim_report_admits(watch, point->site))
     return;
   vgx_sim_report_begin(&r, "barrier", watch);
   vgx_sim_report_text(&r, "what", what);

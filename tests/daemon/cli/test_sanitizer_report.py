@@ -45,12 +45,21 @@ def test_where_an_address_lies() -> None:
     )
 
 
-def test_what_is_not_printed_is_counted() -> None:
-    report = Report("memcheck", [INVALID] * 5 + [{"kind": "suppressed", "count": 7}], 2)
+def test_what_is_not_printed_is_counted_by_kernel() -> None:
+    """A kernel with many errors hides no other."""
+    other = INVALID | {"kernel": "_Z5otherv"}
+    only_counted = {"kind": "suppressed", "kernel": "_Z1kPi", "count": 7}
+    report = Report("memcheck", [INVALID] * 5 + [only_counted, other], 2)
     lines = list(report.lines())
-    assert report.error_count == 12
-    assert sum(line.startswith("Invalid") for line in lines) == 2
-    assert lines[-1] == "ERROR SUMMARY: 12 errors (2 printed)"
+    assert report.error_count == 13
+    assert [line for line in lines if line.startswith("    at")] == [
+        "    at k(int*) in x.cu:3",
+        "    at other() in x.cu:3",
+    ]
+    assert lines[-3:] == [
+        "11 more errors in k(int*)", "Launches watched: 0", "ERROR SUMMARY: 13 errors (2 printed)"
+    ]  # fmt: skip
+    assert not any("more error" in line for line in Report("memcheck", [INVALID, other], 2).lines())
 
 
 def test_races_of_two_accesses_are_one() -> None:

@@ -25,7 +25,8 @@ static uint32_t next_random(uint64_t *state) {
 /* A site whose lanes are `distance` bytes apart. */
 static void make(struct made *m, uint32_t nbytes, int32_t distance, bool stores) {
   bool row = distance == (int32_t)nbytes;
-  *m = (struct made){.site = {.text = "", .place = "", .nbytes = nbytes, .kind = stores ? VGX_SIM_WRITE : VGX_SIM_READ}};
+  *m =
+      (struct made){.site = {.text = "", .place = "", .nbytes = nbytes, .kind = stores ? VGX_SIM_WRITE : VGX_SIM_READ}};
   m->site.row_count = row ? 1 : 32;
   m->site.rows = m->rows;
   m->site.distinct = true;
@@ -62,7 +63,8 @@ static uint32_t races_of(struct made *sites, uint64_t seed, bool with_spans, uin
     const struct vgx_sim_site *site = &sites[chosen].site;
     bool row = site->row_count == 1;
     uint64_t width = row ? 32ull * site->nbytes : (uint64_t)abs(site->high + site->low) / 31 * 32;
-    uint64_t place = next_random(&state) % 8 < jumps ? next_random(&state) % (2 * CTAS * WARPS) : cta * WARPS + thread.warp;
+    uint64_t place =
+        next_random(&state) % 8 < jumps ? next_random(&state) % (2 * CTAS * WARPS) : cta * WARPS + thread.warp;
     uint64_t base = ADDRESS + 4096 + place * width - (site->low ? (uint64_t)(int64_t)site->low : 0);
     if (next_random(&state) % 64 == 0)
       base += 4; /* no row of a span */
