@@ -164,7 +164,7 @@ bool vgx_sim_race_rows_in_global(struct vgx_sim_races *r, uint32_t warp, const s
   uint32_t epoch = is_special(r, warp, site) ? 0 : vgx_sim_race_epoch(r, warp);
   if (!epoch || !begin_quickly(&q, r, warp, site, epoch))
     return false;
-  if (site->pattern == VGX_SIM_PATTERN_STRIPES && vgx_sim_race_note_stripes(r->first_of_launch, q.note, site, base))
+  if (site->pattern == VGX_SIM_PATTERN_STRIPES && vgx_sim_race_record_stripes(r->first_of_launch, q.note, site, base))
     return true;
   vgx_sim_race_take_turn(epoch);
   if (site->row_count != 1) {

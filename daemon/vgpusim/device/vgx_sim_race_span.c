@@ -113,8 +113,8 @@ static bool add_stripe(struct stripes *stripes, uint32_t site, int32_t base) {
   return true;
 }
 
-bool vgx_sim_race_note_stripes(uint32_t first_of_launch, vgx_sim_note note, const struct vgx_sim_site *site,
-                               uint64_t base) {
+bool vgx_sim_race_record_stripes(uint32_t first_of_launch, vgx_sim_note note, const struct vgx_sim_site *site,
+                                 uint64_t base) {
   uint64_t begin = base + (uint64_t)(int64_t)site->low, end = base + (uint64_t)(int64_t)site->high + site->nbytes;
   vgx_sim_note own = note & ~VGX_SIM_NOTE_SITES; /* of the warp's epoch */
   uint32_t number = (uint32_t)(note >> VGX_SIM_NOTE_SITE) & VGX_SIM_NOTE_SITE_MAX;

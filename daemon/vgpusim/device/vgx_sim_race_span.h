@@ -45,8 +45,8 @@ static inline bool vgx_sim_race_is_of_other(const struct vgx_sim_span *s, uint32
 
 /* Note that a warp loads or stores a row of 2^log2_nbytes bytes, a multiple of which `at` is. `note`: of lane 0. False:
  * segments have to do it. */
-static inline bool vgx_sim_race_note_in_span(uint32_t first_of_launch, vgx_sim_note note, bool stores, uint64_t at,
-                                             uint32_t log2_nbytes) {
+static inline bool vgx_sim_race_record_row(uint32_t first_of_launch, vgx_sim_note note, bool stores, uint64_t at,
+                                           uint32_t log2_nbytes) {
   struct vgx_sim_span *s = &vgx_sim_spans[vgx_sim_span_number(at)];
   struct vgx_sim_rows *own = &s->rows[stores], *others = &s->rows[!stores];
   uint32_t row = (uint32_t)(at % VGX_SIM_SPAN_NBYTES) >> log2_nbytes, epoch = vgx_sim_epoch_of(note);
@@ -85,11 +85,11 @@ vgx_sim_race_is_row_noted(struct vgx_sim_races *r, uint32_t warp, const struct v
                       (vgx_sim_note)warp << VGX_SIM_NOTE_WARP | VGX_SIM_ALL_BYTES;
   uint64_t epoch = vgx_sim_race_wide_epoch(r, warp); /* 64 bits, as reading one that was spilled as 32 stalls */
   note |= (vgx_sim_note)(epoch << VGX_SIM_NOTE_EPOCH);
-  return epoch && vgx_sim_race_note_in_span(r->first_of_launch, note, stores, base, log2_nbytes);
+  return epoch && vgx_sim_race_record_row(r->first_of_launch, note, stores, base, log2_nbytes);
 }
 
 /* Note what all lanes load or store at equal distances. False: segments have to do it. */
-bool vgx_sim_race_note_stripes(uint32_t first_of_launch, vgx_sim_note note, const struct vgx_sim_site *site,
-                               uint64_t base);
+bool vgx_sim_race_record_stripes(uint32_t first_of_launch, vgx_sim_note note, const struct vgx_sim_site *site,
+                                 uint64_t base);
 
 #endif
