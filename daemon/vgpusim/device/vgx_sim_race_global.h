@@ -7,11 +7,6 @@
 /* A row: bytes without gaps that lanes access one after another, 1 << log2_nbytes each, from `lane` on. */
 void vgx_sim_race_in_global(struct vgx_sim_race_access *a, uint64_t address, uint64_t nbytes, uint32_t lane,
                             uint32_t log2_nbytes);
-/* The same, but for spans: of bytes whose span is divided. */
-void vgx_sim_race_in_segments(struct vgx_sim_race_access *a, uint64_t address, uint64_t nbytes, uint32_t lane,
-                              uint32_t log2_nbytes);
-/* Memory that costs nothing until it is used; NULL: memory is short. */
-void *vgx_sim_race_reserve(uint64_t nbytes);
 /* A plain load or store of all lanes, in the site's rows from `base` on, so far as rows are whole segments or halves of
  * them that no other warp's access could race with. False: more is to be looked at, of all rows. */
 bool vgx_sim_race_rows_in_global(struct vgx_sim_races *r, uint32_t warp, const struct vgx_sim_site *site,

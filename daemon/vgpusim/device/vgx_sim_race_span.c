@@ -3,14 +3,14 @@
  * A span is 128 bytes. It has rows as long as they are loaded, and stored, one after another by warps whose epochs and
  * numbers follow each other, by one instruction each: the note of the first row says all. It has stripes as long as one
  * warp, in one epoch, accesses it by instructions whose lanes are at equal distances, as fields of structures are: of
- * these it has a list. Anything else divides it: its segments (vgx_sim_race_global.c) get the notes that they would
+ * these it has a list. Anything else divides it: its segments (vgx_sim_race_segment.c) get the notes that they would
  * have got without spans, and stay in use until the launch ends. */
 #define _GNU_SOURCE
 #include "vgx_sim_race_span.h"
 
 #include <sys/mman.h>
 
-#include "vgx_sim_race_global.h"
+#include "vgx_sim_race_segment.h"
 
 #define SPANS ((VGX_SIM_SLOTS_BEGIN - VGX_SIM_REACH_BEGIN) / VGX_SIM_SPAN_NBYTES)
 #define STRIPES (1u << 28)
