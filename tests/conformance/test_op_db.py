@@ -1,7 +1,58 @@
-"""The report on two native runs and a remoted run of PyTorch's operators; the runs themselves need a card."""
+"""The report on two native runs and a remoted run of PyTorch's operators; the worker processes, with a stand-in for
+torch, as the operators need a card."""
 
-from tests.conformance.op_db import report
+import os
+from pathlib import Path
 
+import pytest
+
+from tests.conformance.op_db import ROUNDS, again, outcomes, report
+
+# torch with two operators: one whose samples come from a set of strings, one whose result depends on unset memory.
+STAND_IN = """
+import collections, itertools, numpy as np
+
+class Tensor:
+    layout, requires_grad, freed = "strided", False, 0
+
+    def __init__(self, *values):
+        self.values = np.array(values, np.uint8)
+        self.dtype, self.shape = "uint8", self.values.shape
+
+    def __getattr__(self, name):
+        return lambda *_: self.values.size if name == "numel" else self.values if name == "numpy" else self
+
+class Dtype:
+    is_floating_point = False
+
+class Operator:
+    variant_test_name, supports_autograd = "", False
+
+    def __init__(self, name, apply, samples):
+        self.name, self.apply, self.samples = name, apply, samples
+
+    def __call__(self, value):
+        return Tensor(self.apply(value))
+
+    def supported_dtypes(self, device):
+        return {int64}
+
+    def sample_inputs(self, device, dtype, requires_grad):
+        return [collections.namedtuple("Sample", "input args kwargs")(each, (), {}) for each in self.samples()]
+
+float32, bfloat16, complex64, int64, uint8, strided = *(Dtype() for _ in range(5)), "strided"
+use_deterministic_algorithms = manual_seed = lambda _: None
+
+def full(size, value, **_):
+    Tensor.freed = value
+
+op_db = [
+    Operator("sets", lambda value: sum(map(ord, value)), lambda: {f"sample {i}" for i in range(5)}),
+    Operator("unset", lambda value: Tensor.freed, lambda: (0, 1)),
+    Operator("plain", lambda value: 7, lambda: (0, 1)),
+]
+"""
+TREE = "def tree_flatten(value): return ([value], None)"
 NATIVE = {"add float32 0": "=aa", "empty float32 0": "=bb", "sub int64 0": "TypeError"}
 
 
@@ -10,12 +61,56 @@ def test_what_differs_natively_is_unstable_and_not_judged(capsys) -> None:
     assert report((NATIVE, []), (again, []), (NATIVE | {"empty float32 0": "=dd"}, [])) == 0
     said = capsys.readouterr().out
     assert "unstable natively: empty:float32:0" in said
-    assert "3 results natively, 2 the same twice (1 computed" in said
+    assert "3 results natively, 2 always the same (1 computed" in said
 
 
 def test_a_stable_result_that_differs_is_a_failure(capsys) -> None:
     assert report((NATIVE, []), (NATIVE, []), (NATIVE | {"add float32 0": "=ab"}, [])) == 1
     assert "different: add float32 0: natively =aa, remoted =ab" in capsys.readouterr().out
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> dict[str, str]:
+    """An environment in which `import torch` finds the stand-in."""
+    for name, text in {
+        "torch": STAND_IN,
+        "torch.utils": "",
+        "torch.utils._pytree": TREE,
+        "torch.testing": "",
+        "torch.testing._internal": "",
+        "torch.testing._internal.common_methods_invocations": "from torch import op_db",
+    }.items():
+        folder = tmp_path / name.replace(".", "/")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "__init__.py").write_text(text)
+    return {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}", "PYTHONHASHSEED": "random"}
+
+
+def test_samples_from_a_set_are_the_same_in_each_process(stand_in: dict[str, str]) -> None:
+    found = [outcomes(stand_in, 2, 5, 60) for _ in range(2)]
+    assert found[0] == found[1]
+    assert len(found[0][0]) == 9
+    assert not found[0][1]
+
+
+def test_what_depends_on_unset_memory_differs_in_the_rounds(stand_in: dict[str, str]) -> None:
+    seen = again(stand_in, ["unset int64 1", "plain int64 0"], 1, 5, 60)
+    assert {name: len(values) for name, values in seen.items()} == {"unset int64 1": ROUNDS, "plain int64 0": 1}
+
+
+def test_what_differs_natively_when_it_is_repeated_is_unstable(capsys) -> None:
+    remoted = NATIVE | {"add float32 0": "=ab"}
+    seen = {"add float32 0": {"=aa", "=ac"}}
+    assert report((NATIVE, []), (NATIVE, []), (remoted, []), seen, {"add float32 0": {"=ab"}}) == 0
+    assert "unstable natively: add:float32:0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("natively", [{"=aa"}, {"=aa", "OutOfMemoryError"}, set()])
+def test_what_never_differs_natively_stays_a_failure(natively: set[str], capsys) -> None:
+    remoted = NATIVE | {"add float32 0": "=ab"}
+    seen = {"add float32 0": natively}
+    assert report((NATIVE, []), (NATIVE, []), (remoted, []), seen, {"add float32 0": {"=aa", "=ab"}}) == 1
+    assert "different: add float32 0: natively =aa, remoted =ab; again =aa =ab" in capsys.readouterr().out
 
 
 def test_results_that_the_remoted_side_lacks_are_a_failure(capsys) -> None:

@@ -2,7 +2,8 @@
 
 The machine's own nvcc compiles them; samples that draw, or need another system, are left out. Prints a row for each
 sample that ends differently on the two sides, which runs once more then, without others beside it, and counts. The exit
-code is 1 if a sample ends with 0 natively but not remoted. Nothing of the checkout is kept in this repository.
+code is 1 if other samples than those of KNOWN end with 0 natively but not remoted. Nothing of the checkout is kept in
+this repository.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ from tests.ecosystem.samples import LIBRARY, last_word, samples  # noqa: E402
 BUILD_TIMEOUT_S = 240
 Outcome = tuple[str, str]  # how a sample ended natively and remoted
 OWN = {"cudart", "cudart_static"}  # nvcc links them itself
+# Samples that end with 0 natively alone, and why.
+KNOWN = {
+    "systemWideAtomics": "atomics of host and device at once on managed memory (docs/real-gpu.md, Not offered yet)"
+}
 
 
 def libraries(lists: str) -> list[str]:
@@ -132,9 +137,14 @@ class Comparison:
             if self.has_time():
                 self.compare(sample, self.out / self.found[sample].name, " alone ")
 
-    def worse(self) -> int:
-        """How many samples end with 0 natively alone."""
-        return sum(outcome[0] == "0" != outcome[1] for outcome in self.outcomes.values() if outcome)
+    def worse(self) -> set[str]:
+        """The samples that end with 0 natively alone."""
+        return {sample for sample, outcome in self.outcomes.items() if outcome and outcome[0] == "0" != outcome[1]}
+
+    def unexpected(self) -> set[str]:
+        """Samples that end with 0 natively alone but are not in KNOWN, or are in it but end with 0 on both sides."""
+        well = {sample for sample, outcome in self.outcomes.items() if outcome and outcome[0] == "0"}
+        return self.worse() ^ (KNOWN.keys() & well)
 
     def summary(self) -> str:
         ended = [outcome for outcome in self.outcomes.values() if outcome]
@@ -142,8 +152,10 @@ class Comparison:
         unbuilt = [sample for sample, outcome in self.outcomes.items() if not outcome]
         lines = [
             f"{len(self.found)} samples, {len(ended)} compile; end with 0 natively {natively}, remoted {remoted}; "
-            f"{self.worse()} natively alone" + (f"; {len(self.late)} not reached" if self.late else ""),
+            f"{len(self.worse())} natively alone" + (f"; {len(self.late)} not reached" if self.late else ""),
             "do not compile: " + " ".join(unbuilt),
+            *(f"expected: {sample}: {KNOWN[sample]}" for sample in sorted(KNOWN.keys() & self.worse())),
+            *(f"unexpected: {sample}" for sample in sorted(self.unexpected())),
         ]
         return "\n".join([*lines, *([f"not reached: {' '.join(self.late)}"] if self.late else [])])
 
@@ -170,7 +182,7 @@ def main() -> int:
             both.run()
             if not options.all:
                 print(both.summary(), flush=True)
-    return 0 if options.all else int(bool(both.worse() or both.late))
+    return 0 if options.all else int(bool(both.unexpected() or both.late))
 
 
 if __name__ == "__main__":

@@ -38,8 +38,24 @@ def test_counts_are_of_what_was_reached(both: samples.Comparison, capsys: pytest
     assert capsys.readouterr().out == "| wrong | 0 | 1 no |\n"
     assert both.summary() == (
         "4 samples, 2 compile; end with 0 natively 2, remoted 1; 1 natively alone; 2 not reached\n"
-        "do not compile: unbuilt\nnot reached: interrupting right"
+        "do not compile: unbuilt\nunexpected: wrong\nnot reached: interrupting right"
     )
+
+
+def test_what_fails_remoted_for_a_known_reason_is_expected(
+    both: samples.Comparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samples, "KNOWN", {"wrong": "why", "interrupting": "not reached"})
+    for sample in ("right", "wrong", "interrupting"):
+        both.judge(sample)
+    assert not both.unexpected()
+    assert "expected: wrong: why" in both.summary()
+
+
+def test_a_known_sample_that_is_right_is_unexpected(both: samples.Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "KNOWN", {"right": "why"})
+    both.judge("right")
+    assert both.unexpected() == {"right"}
 
 
 def test_an_interrupted_run_ends_and_has_counts(both: samples.Comparison, monkeypatch: pytest.MonkeyPatch) -> None:

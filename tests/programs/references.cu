@@ -1,6 +1,8 @@
 // Texture and surface references, as programs for CUDA 1 to 11 bind them; events and affinity of a context; a device's
 // capabilities for atomic operations. Only a real card supports these.
+#include <algorithm>
 #include <cuda.h>
+#include <string>
 #include <type_traits>
 
 #include "vgt_check.h"
@@ -43,11 +45,13 @@ done:
 }
 )";
 
-template <typename F> static F *entry(const char *name, unsigned version, F *) {
+// The driver knows functions by their names without the _v2 or _v3 that cuda.h's macros append.
+template <typename F> static F *entry(std::string name, unsigned version, F *) {
   void *function;
   cudaDriverEntryPointQueryResult found;
-  CUDA(cudaGetDriverEntryPointByVersion(name, &function, version, cudaEnableDefault, &found));
-  EXPECT(found == cudaDriverEntryPointSuccess, "references: no %s", name);
+  name.resize(std::min(name.find("_v"), name.size()));
+  CUDA(cudaGetDriverEntryPointByVersion(name.c_str(), &function, version, cudaEnableDefault, &found));
+  EXPECT(found == cudaDriverEntryPointSuccess, "references: no %s", name.c_str());
   return (F *)function;
 }
 #define ANSWER(name, version, ...) entry(#name, version, (std::remove_pointer_t<decltype(&name)> *)nullptr)(__VA_ARGS__)

@@ -55,7 +55,8 @@ __global__ void load(const __grid_constant__ CUtensorMap map, int rank, int x, i
 #endif
 }
 
-// Stores a box of consecutive numbers to the tensor; with `add`, adds them to the tensor's elements.
+// Stores a box of consecutive numbers to the tensor; with `add`, adds them to the tensor's elements. In memory a box
+// begins at a multiple of 16 bytes in its row: anything else was an illegal instruction on an H200.
 __global__ void store(const __grid_constant__ CUtensorMap map, int x, int y, int count, bool add) {
 #if __CUDA_ARCH__ >= 900
   __shared__ alignas(128) float box[BYTES / 4];
@@ -238,16 +239,16 @@ int main(int argc, char **argv) {
   CUtensorMap map;
   const cuuint32_t box[2] = {20, 12};
   EXPECT(describe(&map, device, 2, dims, box, ones, 0) == CUDA_SUCCESS, "tensor_copy: map for stores");
-  store<<<1, 64>>>(map, 30, 22, 20 * 12, false); // beyond both edges: 10 x 8 are written
+  store<<<1, 64>>>(map, 28, 22, 20 * 12, false); // beyond both edges: 12 x 8 are written
   CUDA(cudaDeviceSynchronize());
-  store<<<1, 64>>>(map, -3, 2, 20 * 12, true);
+  store<<<1, 64>>>(map, -4, 2, 20 * 12, true);
   CUDA(cudaDeviceSynchronize());
   for (int y = 0; y < 12; y++)
     for (int x = 0; x < 20; x++) {
-      if (30 + x < 40 && 22 + y < 30)
-        data[(22 + y) * 40 + 30 + x] = 1000.0f + (float)(y * 20 + x);
-      if (x >= 3)
-        data[(2 + y) * 40 + x - 3] += 1000.0f + (float)(y * 20 + x);
+      if (28 + x < 40 && 22 + y < 30)
+        data[(22 + y) * 40 + 28 + x] = 1000.0f + (float)(y * 20 + x);
+      if (x >= 4)
+        data[(2 + y) * 40 + x - 4] += 1000.0f + (float)(y * 20 + x);
     }
   std::vector<float> after = vgt_download(device, data.size());
   for (size_t i = 0; i < data.size(); i++)
