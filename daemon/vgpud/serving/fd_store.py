@@ -38,8 +38,6 @@ _Key = tuple[int, int, int]
 class _Collected(Outgoing):
     """Names instead of numbers, the same for the same file."""
 
-    is_kept = True
-
     def __init__(self, names: dict[_Key, int], number: int) -> None:
         super().__init__()
         self.found: dict[int, int] = {}  # a descriptor of each name

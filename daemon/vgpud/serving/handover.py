@@ -381,8 +381,7 @@ class Handover:
         self.meters.restore(served["meters"])
         owners = {int(row): tenant for row, tenant in served["ledger"]["owners"].items()}
         self._ledger = Ledger(incoming.take(served["ledger"]["fd"]), owners)
-        if (turns := served.get("turns")) is not None:  # since 2026-11-29
-            self.turns = Turns.restore(incoming.take(turns["fd"]), turns)
+        self.turns = Turns.restore(incoming.take(served["turns"]["fd"]), served["turns"])
 
     def restore(
         self,

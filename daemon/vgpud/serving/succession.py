@@ -19,7 +19,7 @@ from vgpud.tenancy import meter
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-VERSION = 1  # the document's version; changes whenever the meaning of a key changes
+VERSION = 2  # the document's version; changes whenever the meaning of a key changes
 FORM = f"{VERSION}, ledger {ledger.NBYTES}, meter {meter.NBYTES}"  # with the sizes of the files that workers write
 # Signals that are blocked while no handler is installed: they would end the process.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)
@@ -31,10 +31,6 @@ _ASKED = "VGPUD_SUCCESSION_FORM"
 
 class Outgoing:
     """Collects descriptors; their owners keep them until execute()."""
-
-    # Whether systemd keeps the descriptors for the vgpud that it starts after a crash (fd_store.py). Otherwise the next
-    # vgpud takes them over by exec, at once.
-    is_kept = False
 
     def __init__(self) -> None:
         self._fds: list[int] = []

@@ -174,15 +174,12 @@ class Launcher:
         control.setblocking(False)
         launcher = cls(control, lambda _missing, _own_ids: None, on_gone)
         launcher._is_retired = True
-        if (own := fields.get("pidfd")) is not None:
+        if fields["pidfd"] is not None:
             with contextlib.suppress(KeyError):  # the manager drops that of a process that has ended
-                launcher._born(incoming.take(own))
-        elif "pidfd" not in fields:  # a vgpud from before 2026-11-30 passes only the number on
-            with contextlib.suppress(ProcessLookupError):
-                launcher._born(os.pidfd_open(fields["pid"]))
+                launcher._born(incoming.take(fields["pidfd"]))
         launcher.pid = fields["pid"]  # also if it has ended: it is in the keys of its processes
         for number, name in fields["processes"].items():
-            uid = fields.get("uids", {}).get(number)  # a vgpud from before 2026-11-29 does not pass user ids on
+            uid = fields["uids"][number]
             if ids is not None and uid is not None:
                 ids.reserve(uid)
             process = _LaunchedProcess(launcher, int(number), lambda _: None, uid, ids)

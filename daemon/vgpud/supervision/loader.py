@@ -51,7 +51,6 @@ class Loader:
         ours.setblocking(False)
         self.has_loaded = False
         self._control: socket.socket | None = ours
-        self._without_peer: socket.socket | None = None
         self._on_gone = on_gone
         asyncio.get_running_loop().add_reader(ours.fileno(), self._read)
 
@@ -62,16 +61,11 @@ class Loader:
         socket.send_fds(self._control, [pack_map({"type": "launch"})], [control_fd])
 
     def dump(self, outgoing: Outgoing) -> dict[str, Any] | None:
-        """As a launcher without processes, which the next vgpud ends and reaps. One from before 2026-11-30 does so only
-        with a launcher whose control socket has no peer, so that is what it gets."""
+        """As a launcher without processes, which the next vgpud ends and reaps."""
         if self._control is None:
             return None
-        if self._without_peer is None:
-            self._without_peer, peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            peer.close()
-        control = self._control if outgoing.is_kept else self._without_peer  # a manager drops sockets without a peer
-        name, pidfd = outgoing.add(control.fileno()), outgoing.add(self._pidfd)
-        return {"pid": self._process.pid, "pidfd": pidfd, "control": name, "processes": {}, "uids": {}}
+        control, pidfd = outgoing.add(self._control.fileno()), outgoing.add(self._pidfd)
+        return {"pid": self._process.pid, "pidfd": pidfd, "control": control, "processes": {}, "uids": {}}
 
     def end(self) -> None:
         """Kill the process. Those that it has forked go on."""
@@ -80,8 +74,6 @@ class Loader:
         asyncio.get_running_loop().remove_reader(self._control.fileno())
         self._control.close()
         self._control = None
-        if self._without_peer is not None:
-            self._without_peer.close()
         kill(self._pidfd, self._process)
 
     def _read(self) -> None:

@@ -182,9 +182,8 @@ class SessionTable:
         for name in ("share", "memory_limit_nbytes", "quotas", "opened_at", "heard_at"):
             setattr(session, name, fields[name])
         session.pci = tuple(fields["pci"])
-        if (devices := fields.get("devices")) is not None:  # since 2026-11-29
-            session.devices = tuple(devices)
-        session.denied = tuple(fields.get("denied", ()))  # since 2026-11-29
+        session.devices = None if fields["devices"] is None else tuple(fields["devices"])
+        session.denied = tuple(fields["denied"])
         self._add(session)
         return session
 

@@ -145,10 +145,3 @@ def launch(control: socket.socket, arguments: argparse.Namespace, executor: Any)
     except OSError:
         return
     Launcher(control, arguments.backend, arguments.libcuda, cells, own_ids=own_ids).serve()
-
-
-if __name__ == "__main__":
-    # A vgpud from before 2026-11-30 whose files have been replaced starts its next loader by this name.
-    from .loader import main
-
-    main()

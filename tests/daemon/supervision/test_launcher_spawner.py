@@ -15,7 +15,6 @@ import pytest
 from vgpud.config_tables import LimitsConfig
 from vgpud.metrics import Metrics
 from vgpud.serving.succession import Incoming, Outgoing
-from vgpud.supervision.launcher import Launcher
 from vgpud.supervision.launcher_spawner import LauncherSpawner
 from vgpud.supervision.supervisor import Supervisor
 
@@ -206,23 +205,6 @@ async def test_a_loader_that_hangs_is_replaced_when_a_launcher_is_needed(tmp_pat
     await until(lambda: supervisor.spare_pids and spawner.pid)
     assert loader_of(spawner) != hung
     await stopped(supervisor, hung, dead, spawner.pid)
-
-
-@pytest.mark.asyncio
-async def test_a_vgpud_that_knows_no_loaders_ends_it(tmp_path):
-    """It takes the loader for a launcher, and does not ask whether that has processes."""
-    supervisor, spawner = supervisor_of(tmp_path, "good", spare_workers=1)
-    supervisor.start()
-    await until(lambda: supervisor.spare_pids and loader_of(spawner))
-    launcher, loader = spawner.pid, loader_of(spawner)
-    outgoing = Outgoing()
-    [fields] = [each for each in spawner.dump(outgoing) if each["pid"] == loader]
-    older, processes = Launcher.adopt(fields, Incoming([os.dup(fd) for fd in outgoing._fds], {}), lambda: None, None)
-    assert not processes
-    await until(lambda: older._control is None)
-    await until(lambda: spawner._loader is None or loader_of(spawner) != loader)  # this one notices that it has ended
-    await until(lambda: spawner._loader is not None and spawner._loader.has_loaded)
-    await stopped(supervisor, launcher)
 
 
 @pytest.mark.asyncio
