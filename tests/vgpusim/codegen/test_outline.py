@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from vgpusim.codegen import compile as compiler
-from vgpusim.codegen import emit_control, outline
+from vgpusim.codegen import emit_control, native, outline
 from vgpusim.codegen.cache import DiskCache
 from vgpusim.codegen.compile import CompiledKernel, compile_entry, compile_whole
 from vgpusim.codegen.emit_code import QUICK_SYMBOL
@@ -23,6 +23,7 @@ from tests.vgpusim.codegen import (
     test_random_kernel,
     test_waiting,
 )
+from tests.vgpusim.codegen.quickly import Switches, compile_all
 
 # Rows of a table are summed by two warps in turn, with a barrier after each row, where printf lets the test act.
 _ROWS = 6
@@ -51,9 +52,8 @@ M{row}: bar.sync 0;
 
 @pytest.fixture(autouse=True)
 def all_are_quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(compiler, "QUICK_LEAST_NBYTES", 0)
-    monkeypatch.setitem(compile_entry.__kwdefaults__, "quick", True)
     harness._compiled.cache_clear()
+    compile_all(monkeypatch)
     yield
     harness._compiled.cache_clear()
 
@@ -74,6 +74,14 @@ def test_kernels_of_a_compiler(target: str) -> None:
 @pytest.mark.parametrize("seed", [7, 141])
 def test_random_kernels_leave_what_a_card_leaves(seed: int) -> None:
     test_random_kernel.test_memory_is_the_cards(seed)
+
+
+def test_kernels_go_on_in_their_whole_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever a warp waits; quickly.py does that to all tests of this folder."""
+    switches = Switches(monkeypatch, 1)
+    test_kernels_of_a_compiler("sm90")
+    test_random_kernel.test_memory_is_the_cards(141)
+    assert switches.switched == len(switches) == 5
 
 
 def test_a_kernel_goes_on_in_other_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,7 +270,8 @@ def test_a_reductions_operand_has_a_place(monkeypatch: pytest.MonkeyPatch, large
     assert (out == 61).all()
 
 
-def test_a_kernel_whose_registers_need_much_stack_is_made_whole() -> None:
+def test_a_kernel_whose_registers_need_much_stack_is_made_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "assemble", lambda _: native.assemble_quickly("define void @k() {\n  ret void\n}\n"))
     sums = " ".join(f"add.u64 %e{i}, %d0, {i};" for i in range(2000))
     uses = " ".join(f"st.global.u64 [%d0], %e{i};" for i in range(2000))
     text = _text(

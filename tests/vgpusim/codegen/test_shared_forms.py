@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from vgpusim.codegen import compile as compiler
 from vgpusim.codegen import native, shared_forms
 from vgpusim.codegen.cache import DiskCache
 from vgpusim.codegen.compile import CompiledKernel, compile_entry
 from vgpusim.codegen.shared_forms import PLACEHOLDER, Definitions, name_of
 
 from tests.vgpusim.codegen import harness
+from tests.vgpusim.codegen.quickly import compile_all
 
 _FUNCTION = f"define void {PLACEHOLDER}ptr %a) noinline #0 {{\nentry:\n  call void @one(ptr %a)\n  ret void\n}}\n"
 _OTHERS = """declare i32 @llvm.cttz.i32(i32, i1)
@@ -40,8 +40,7 @@ attributes #0 = { nounwind }
 
 @pytest.fixture(autouse=True)
 def all_are_quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(compiler, "QUICK_LEAST_NBYTES", 0)
-    monkeypatch.setitem(compile_entry.__kwdefaults__, "quick", True)
+    compile_all(monkeypatch)
     monkeypatch.setattr(shared_forms, "_objects", type(shared_forms._objects)())
     monkeypatch.setattr(shared_forms, "_nbytes", 0)
     harness._compiled.cache_clear()
