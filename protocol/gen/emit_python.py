@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 from protocol.gen.emit_guest import SUFFIXES
 from protocol.gen.emit_records import part_in, parts_out, reply_fields, request_fields
-from protocol.gen.load import Api
-from protocol.gen.model import Function, Need, Param, Role
+from protocol.gen.load import ROOT, Api
+from protocol.gen.model import Function, Need, Param, Role, SpecError
+
+_WIRE = ROOT / "c/vgw_wire.h"
+_FORMATS = {"uint32_t": "I", "uint16_t": "H"}
 
 HEADER = '''"""Generated from protocol/spec by protocol/gen; do not edit."""
 
 from itertools import starmap
+from struct import Struct
 from typing import NamedTuple
 
 
@@ -81,9 +87,25 @@ def _part(p: Param) -> tuple[str, str, int, str]:
     return (p.name, p.kind.name if p.kind else what, p.cap, _length_field(p))
 
 
+def header(wire: str) -> list[str]:
+    """A record's header, and the flags of a request, from the C header that both sides include."""
+    header = re.search(r"struct vgw_header \{(.*?)\n\};", wire, re.DOTALL)
+    flags = re.search(r"enum \{ (VGW_WANT_REPLY = .*?) \};", wire)
+    if not header or not flags:
+        raise SpecError(f"{_WIRE.name}: struct vgw_header or the flags of requests not found")
+    members = re.findall(r"^  (\w+) (\w+);", header[1], re.MULTILINE)
+    layout = "<" + "".join(_FORMATS[c] for c, _ in members)
+    return [
+        f"# struct vgw_header of {_WIRE.name} ({', '.join(name for _, name in members)}), and flags of requests.\n",
+        f'HEADER = Struct("{layout}")\n',
+        *(f"{name} = {value}\n" for name, value in re.findall(r"VGW_(\w+) = (\d+)", flags[1])),
+        "\n",
+    ]
+
+
 def emit(api: Api) -> str:
     bodies = api.implementation()
-    out = [HEADER, "RECORDS: tuple[Record, ...] = tuple(starmap(Record, (\n"]
+    out = [HEADER, *header(_WIRE.read_text()), "RECORDS: tuple[Record, ...] = tuple(starmap(Record, (\n"]
     for f in api.travelling():
         row = (
             f.name,

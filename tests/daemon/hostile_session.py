@@ -9,9 +9,11 @@ import socket
 import struct
 from typing import Any
 
+from vgpud._gen.api import HAS_FD, HEADER
+
 from tests.daemon.ring_memory import F_ADD_SEALS, SEAL_SHRINK_GROW
 from tests.daemon.running import Running
-from tests.fuzz.stream import BY_NAME, HAS_FD, HEADER, encode
+from tests.fuzz.stream import BY_NAME, encode
 from tests.patience import PATIENCE_S
 
 CONTEXT, STREAM, SECOND_STREAM, FUNCTION = 1, 1, 2, 6

@@ -21,9 +21,11 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from vgpud._gen.api import HEADER
+
 from tests.daemon.ring_memory import RingMemory
 from tests.daemon.running import Running
-from tests.fuzz.stream import HEADER, Stream
+from tests.fuzz.stream import Stream
 
 REQUESTS = 1000
 REPLY_TIMEOUT_S = 20.0

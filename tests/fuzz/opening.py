@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import struct
 
-from tests.fuzz.stream import BY_NAME, FORMATS, HAS_FD, HEADER, WANT_REPLY
+from vgpud._gen.api import HAS_FD, HEADER, WANT_REPLY
+
+from tests.fuzz.stream import BY_NAME, FORMATS
 
 IMAGE = b"vgt"  # image of vgt_kernels.c; its kernels write to any address given as parameter, but KERNEL has none
 KERNEL = b"count_up"

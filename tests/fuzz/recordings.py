@@ -13,10 +13,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from vgpud._gen.api import HAS_FD, HEADER, WANT_REPLY
 from vgpud.cli.private_daemon import PrivateDaemon
 from vgpud.cli.recording import read_recording
 
-from tests.fuzz.stream import BY_NAME, HAS_FD, HEADER, WANT_REPLY
+from tests.fuzz.stream import BY_NAME
 
 STEP = struct.Struct("<II")  # struct vgt_step
 INPUT = struct.Struct("<III4x")  # struct vgt_input without its data: bytes, steps, no walk

@@ -4,10 +4,8 @@ import random
 import re
 import struct
 
-from vgpud._gen.api import RECORDS, Record
+from vgpud._gen.api import HEADER, RECORDS, WANT_REPLY, Record
 
-WANT_REPLY, HAS_FD = 1, 2  # vgw_wire.h
-HEADER = struct.Struct("<IHHII")  # length, opcode, flags, sequence, context or result
 FORMATS = {"uint64_t": "Q", "uint32_t": "I", "int32_t": "i", "float": "f"}
 HANDLES = {"CUipcMemHandle": 64, "CUipcEventHandle": 64, "CUmemPoolPtrExportData": 64}  # opaque structs: bytes
 BY_NAME = {record.name: record for record in RECORDS}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+from vgpud._gen.api import HAS_FD, HEADER, WANT_REPLY
 from vgpud.tenancy.recordings import MAGIC
 
 from tests.fuzz.recordings import INPUT, RING, SOCKET, STEP, write_inputs
-from tests.fuzz.stream import BY_NAME, HAS_FD, HEADER, WANT_REPLY
+from tests.fuzz.stream import BY_NAME
 
 
 def call(name: str, flags: int = 0, nbytes: int = 8) -> bytes:

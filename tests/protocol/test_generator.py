@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.gen import dsl, emit_guest, emit_records
+from protocol.gen import dsl, emit_guest, emit_python, emit_records
 from protocol.gen.load import IDS_LOCK, load
 from protocol.gen.model import Function, Need, Role, SpecError, Travel
 
@@ -73,3 +73,10 @@ def test_words_that_do_not_fit_each_other_are_refused(said, complaint) -> None:
     args = [dsl.ptr("p", "const void *")] if "wire" in said else []
     with pytest.raises(SpecError, match=f"cuWrong: .*{complaint}"):
         Function("cuWrong", args, Travel.WAITING, Need.INIT, "A doc.", **said).check()
+
+
+def test_python_has_the_flags_and_the_header_of_the_c_code() -> None:
+    wire = (ROOT / "protocol/c/vgw_wire.h").read_text()
+    assert {'HEADER = Struct("<IHHII")\n', "WANT_REPLY = 1\n", "HAS_FD = 2\n"} < set(emit_python.header(wire))
+    with pytest.raises(SpecError, match="not found"):
+        emit_python.header(wire.replace("VGW_WANT_REPLY", "VGW_REPLY"))

@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
-from vgpud._gen.api import RECORDS, Record
+from vgpud._gen.api import HEADER, RECORDS, WANT_REPLY, Record
 
 BY_OPCODE = {record.opcode: record for record in RECORDS}
 STRUCTS = {"CUmemAllocationProp": "32s", "CUmemLocation": "8s", "CUipcMemHandle": "64s", "CUipcEventHandle": "64s"}
 FORMATS = {"uint64_t": "Q", "uint32_t": "I", "int32_t": "i", "float": "f", **STRUCTS}
-HEADER = struct.Struct("<IHHII")
-WANT_REPLY = 1
 
 Fields = dict[str, Any]
 # Maps a record's fixed fields and variable parts to the result, and the reply's fixed fields and variable part.

@@ -9,7 +9,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vgpud._gen.api import RECORDS
+from vgpud._gen.api import HEADER, RECORDS, WANT_REPLY
 from vgpud.tenancy.recordings import MAGIC
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 _ENTRY = struct.Struct("<IIQ")  # struct vgx_recorded_entry
 _CALL, _ANSWER = 1, 2  # VGX_RECORDED_*; the third says that the limit was reached
-_HEADER = struct.Struct("<IHHII")  # struct vgw_header
-_WANT_REPLY = 1
 
 # Their answers depend on when they are asked, or are new each time.
 _UNSTEADY = {"cuEventElapsedTime", "cuEventElapsedTime_v2", "cuEventQuery", "cuStreamQuery", "vgpuIpcEventQuery"}
@@ -86,7 +84,7 @@ def read_recording(path: Path) -> Recording:
         raise RecordingError("its description is damaged")
     recording = Recording(about)
     for kind, call, content in _entries(data, begin):
-        if kind not in (_CALL, _ANSWER) or len(content) < _HEADER.size:
+        if kind not in (_CALL, _ANSWER) or len(content) < HEADER.size:
             recording.is_whole = False
             break
         recording.entries.append(Entry(kind == _CALL, call, content))
@@ -139,11 +137,11 @@ class Replay:
         return self._outcome
 
     def _call(self, entry: Entry, waiting: dict[int, str]) -> None:
-        length, opcode, flags, _sequence, context = _HEADER.unpack_from(entry.data)
+        length, opcode, flags, _sequence, context = HEADER.unpack_from(entry.data)
         self._outcome.calls += 1
-        if flags & _WANT_REPLY:
+        if flags & WANT_REPLY:
             waiting[entry.call] = _name(entry)
-        record = _HEADER.pack(length, opcode, flags, entry.call & 0xFFFFFFFF, context) + entry.data[_HEADER.size :]
+        record = HEADER.pack(length, opcode, flags, entry.call & 0xFFFFFFFF, context) + entry.data[HEADER.size :]
         try:
             self._sock.sendall(record)
         except BlockingIOError as error:  # SO_SNDTIMEO
@@ -155,7 +153,7 @@ class Replay:
             self._differs(entry.call, name, _shown(entry.data), "no answer")
         elif name not in _UNSTEADY:
             self._outcome.compared += 1
-            if (_result(reply), reply[_HEADER.size :]) != (_result(entry.data), entry.data[_HEADER.size :]):
+            if (_result(reply), reply[HEADER.size :]) != (_result(entry.data), entry.data[HEADER.size :]):
                 self._differs(entry.call, name, _shown(entry.data), _shown(reply))
 
     def _differs(self, call: int, name: str, recorded: str, replayed: str) -> None:
@@ -171,9 +169,9 @@ class Replay:
             return self._replies.pop(number, None)
 
     def _read(self) -> None:
-        while (header := self._exactly(_HEADER.size)) is not None:
-            length, opcode, _flags, sequence, _result = _HEADER.unpack(header)
-            body = self._exactly(length - _HEADER.size)
+        while (header := self._exactly(HEADER.size)) is not None:
+            length, opcode, _flags, sequence, _result = HEADER.unpack(header)
+            body = self._exactly(length - HEADER.size)
             if body is None:
                 break
             if opcode:  # else a line about what takes the host long
@@ -198,14 +196,14 @@ class Replay:
 
 
 def _name(entry: Entry) -> str:
-    opcode = int(_HEADER.unpack_from(entry.data)[1])
+    opcode = int(HEADER.unpack_from(entry.data)[1])
     return _NAMES.get(opcode, f"opcode {opcode}")
 
 
 def _result(record: bytes) -> int:
-    return int(_HEADER.unpack_from(record)[4])
+    return int(HEADER.unpack_from(record)[4])
 
 
 def _shown(record: bytes) -> str:
-    body = record[_HEADER.size :]
+    body = record[HEADER.size :]
     return f"result {_result(record)}, {len(body)} bytes" + (f" {body[:32].hex()}" if body else "")

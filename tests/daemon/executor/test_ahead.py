@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from vgpud._gen.api import HAS_FD
 
 from tests.daemon.hostile_session import PINNED, SECOND_STREAM, STREAM, HostileSession
 from tests.daemon.running import Running, vgpud_with_real_workers
-from tests.fuzz.stream import HAS_FD
 
 INVALID_VALUE, OUT_OF_MEMORY, NOT_READY = 1, 2, 600
 PAGE, MIB = 4096, 1 << 20

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from vgpud._gen.api import HEADER
 from vgpud.services.image_digest import image_digest
 
 from tests.daemon.running import Running, wait_until
-from tests.fuzz.stream import HEADER, encode
+from tests.fuzz.stream import encode
 from tests.patience import PATIENCE_S
 from tests.shim.client import run
 
