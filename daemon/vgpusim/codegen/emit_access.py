@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from vgpusim.codegen import abi, emit_count, emit_watch
 from vgpusim.codegen.abi import WARP
-from vgpusim.codegen.emitter import Emitter
+from vgpusim.codegen.emitter import Emitter, slot_alignment
 from vgpusim.codegen.lane_pattern import UNIFORM, VARYING, Pattern
 from vgpusim.codegen.lane_value import LANES, Form, Value
 from vgpusim.ptx import ir
@@ -18,6 +18,7 @@ from vgpusim.ptx import ir
 _MISALIGNED_ADDRESS = 716  # CUDA_ERROR_MISALIGNED_ADDRESS
 _WRITING = ("st", "red", "stmatrix")
 _MARGIN_NBYTES = 1 << 20
+_MAX_SUMS = 8
 _MAX_UNKNOWN = 2  # bits of the lane number
 _OUTSIDE = -(1 << abi.REACH_NBITS) % (1 << 64)  # the bits of an address that identify its range
 
@@ -213,6 +214,15 @@ def _signed(bits: int) -> int:
     return bits - (1 << 64) if bits >> 63 else bits
 
 
+def _keep_sums(e: Emitter) -> None:
+    """Use sums that are made before this check, so that LLVM makes them before it: it would move a sum whose first use
+    comes later behind the check, and keep all that the sum is made of in registers, or on the stack, until then."""
+    for reg in list(e.unread)[:_MAX_SUMS]:
+        kind = e.slot_type(reg)
+        text = e.v(f"load {kind}, ptr {e.slot(reg)}, align {slot_alignment(kind.startswith('<'))}")
+        e.e(f"store volatile {kind} {text}, ptr {e.stack(f'kept.{reg.nbits}', f'<{2 * WARP} x i{reg.nbits}>')}")
+
+
 def _report_if(
     e: Emitter, wrong: str, ins: ir.Instruction, at: Value, access: tuple[bool, int, str], mask: str | None
 ) -> None:
@@ -221,6 +231,7 @@ def _report_if(
     name = e.unique("access")
     e.e(f"br i1 {wrong}, label %{name}.bad, label %{name}, !prof !1")
     e.label(f"{name}.bad")
+    _keep_sums(e)
     e.helper("refuse", _REFUSE)
     cta = e.cta_place()
     outside = "null" if inside else e.string(f"{e.program.name}: {what}")

@@ -284,6 +284,7 @@ class WarpFunction:
         e.current = mask
         e.bounds.clear()
         e.checked.clear()
+        e.unread.clear()
         e.indices.clear()
         e.ready.clear()
         e.announced.clear()

@@ -24,6 +24,7 @@ EmitFunction = Callable[["Emitter", ir.Instruction], None]
 EMITTERS: dict[str, EmitFunction] = {}
 _COUPLE = Form(2 * WARP)
 _LARGE_INSTRUCTIONS = 1200
+_ARITHMETIC = frozenset(["add", "sub", "mul", "mad", "fma"])
 BEGIN, END = "  ; ", "  ;"  # around the text of an instruction, for outline.py
 
 SpecialFunction = Callable[["Emitter", str], tuple[str, int]]
@@ -59,6 +60,7 @@ class Emitter:
         self.local_stride = local_stride(self.program)
         # A large kernel takes long to compile: none of its code is emitted twice, for all lanes and for some lanes.
         self.is_large = sum(len(block.instructions) for block in self.graph.blocks) > _LARGE_INSTRUCTIONS
+        self.follows_sums = native.has_few_registers() and not self.is_large  # see emit_access.py
         self.in_rows = False  # one call runs CTAs of a row, not a warp
         self.lines: list[str] = []
         self._register_types: dict[ir.Reg, str] = {}
@@ -74,6 +76,7 @@ class Emitter:
         self.bounds: dict[ir.Reg, Bound] = {}  # the last values of predicates in the current block
         # Offsets from a register that this block has checked for all lanes: (alignment, offset % alignment, in reach).
         self.checked: dict[ir.Reg, tuple[int, int, bool]] = {}
+        self.unread: dict[ir.Reg, None] = {}  # floating-point results that this block has not read (emit_access.py)
         self.indices: dict[ir.Reg, Indexed] = {}  # what this block has made of lanes' indices (emit_index.py)
         self.induction: Induction | None = None  # made when it is first needed
         self.fetched: set[ir.Reg] = set()  # addresses of records that have been prefetched
@@ -497,6 +500,12 @@ class Emitter:
             self.e(f"store i32 %cta.{name}, ptr {self.v(f'getelementptr i32, ptr {cta}, i32 {axis}')}")
         return cta
 
+    def _note_unread(self, ins: ir.Instruction) -> None:
+        for reg in ir.used(ins):
+            self.unread.pop(reg, None)
+        if ins.opcode in _ARITHMETIC and ins.type in FP_NAMES:
+            self.unread |= dict.fromkeys(ir.defined(ins))
+
     def emit(self, ins: ir.Instruction, kept: Value | None = None) -> None:
         """Emit one instruction; `kept`: uniform, whether it is executed."""
         self.instruction = ins
@@ -515,6 +524,8 @@ class Emitter:
             both = self.v(f"and {LANES.int(1)} {self.vector(self.guard)}, {self.vector(kept)}")
             self.guard = Value(both, 1, VARYING)
         self.lines.append(f"{BEGIN}{ins.line}: {ins.text}")
+        if self.follows_sums:
+            self._note_unread(ins)
         try:
             emitter(self, ins)
         except PtxError:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from vgpusim.codegen import native
+from vgpusim.codegen.compile import PtxModule, lower
 
 from tests.vgpusim.codegen.harness import HEADER, run
 
@@ -132,3 +134,21 @@ def test_the_warp_that_runs_is_noted() -> None:
     """The thread's record holds the block and warp that ran last, which a fault report names."""
     text = HEADER + _KERNEL.format(body="bar.sync 0;")
     assert run(text, "k", 3, 96, [np.zeros(8, np.uint64), 0], chunk=8).last_warp == ((2, 0, 0), 2)
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_sums_before_a_check(few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where registers are few, the path that reports an access uses the sum that the block has made, and only the last
+    of a chain, so that LLVM does not make it behind the check."""
+    monkeypatch.setattr(native, "has_few_registers", lambda: few)
+    body = """{ .reg .f32 %f<4>; mad.wide.u32 %x2, %r1, 4, %x0; ld.global.f32 %f0, [%x2];
+    fma.rn.f32 %f1, %f0, %f0, %f0; fma.rn.f32 %f2, %f1, %f0, %f0; ld.global.u32 %r4, [%x0]; cvt.u64.u32 %x3, %r4;
+    add.u64 %x4, %x2, %x3; ld.global.f32 %f3, [%x4]; add.f32 %f3, %f3, %f2; st.global.f32 [%x2], %f3; }"""
+    text = HEADER + _KERNEL.format(body=body)
+    lines = lower(PtxModule.parse(text), "k", (64, 1, 1))[0].splitlines()
+    kept = [line for line in lines if "store volatile <32 x i32>" in line]
+    assert len(kept) == 2 * few  # of %f2, at the checks of %x0 and of %x4
+    buffer = np.ones(128, np.float32)
+    buffer[:1] = 0
+    run(text, "k", 1, 64, [buffer, 0])
+    assert buffer[:64].tolist() == [0.0] + [4.0] * 63
