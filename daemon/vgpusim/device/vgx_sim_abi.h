@@ -19,6 +19,7 @@
 
 #define VGX_SIM_ABI_VERSION 20 /* part of the disk cache's key */
 
+struct vgx_sim_region;
 struct vgx_sim_services;
 struct vgx_sim_site;
 struct vgx_sim_sync_point;
@@ -41,7 +42,16 @@ struct vgx_sim_launch {
   uint64_t launch_id;                /* 88: %gridid */
   uint8_t *workspace;                /* 96: %envreg1 and 2 of a cooperative launch, zeroed; else NULL */
   uint64_t places;                   /* 104: CTAs that a thread runs at once in an interleaved kernel, at most */
-  uint64_t shares;                   /* 112: a claim of more than cta_chunk takes one of so many shares of the rest */
+  struct vgx_sim_region *regions;    /* 112: all CTAs, of a kernel whose CTAs never wait; NULL: next_cta tells */
+  uint32_t region_count;             /* 120 */
+  uint32_t region;                   /* 124: which one this thread begins with */
+};
+
+/* CTAs [begin, end) of a launch, of which one thread claims the first ones, and threads that have none left the others.
+ */
+struct vgx_sim_region {
+  _Alignas(64) uint64_t next; /* to be claimed, atomic */
+  uint64_t begin, end;
 };
 
 /* A range in which a watched kernel's accesses need no check: the allocation that the instruction's last access was in.
@@ -195,7 +205,7 @@ struct vgx_sim_code {
 
 _Static_assert(offsetof(struct vgx_sim_launch, grid) == 32, "abi");
 _Static_assert(offsetof(struct vgx_sim_launch, symbols) == 64, "abi");
-_Static_assert(sizeof(struct vgx_sim_launch) == 120, "abi");
+_Static_assert(sizeof(struct vgx_sim_launch) == 128, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, sm) == 16, "abi");
 _Static_assert(offsetof(struct vgx_sim_thread, cta) == 24, "abi");
 _Static_assert(sizeof(struct vgx_sim_thread) == 320, "abi");

@@ -30,6 +30,7 @@ struct running {
   uint32_t stop;    /* atomic; nonzero: leave */
   uint32_t helpers; /* pool threads inside, the owner not counted */
   uint32_t wanted;  /* pool threads that may still join */
+  uint32_t joined;  /* threads that are or have been inside */
   uint64_t deadline_ns;
   struct vgx_sim_fault fault;
   struct vgx_sim_fault ending; /* result 0, or what the launch ends with when its threads have left */
@@ -67,13 +68,14 @@ static void call_kernel(void *argument) {
 }
 
 /* Take part in a job. Lock not held; the thread is in the job's list. */
-static void participate(struct running *r) {
+static void participate(struct running *r, uint32_t region) {
   struct vgx_sim_job *job = r->job;
   struct vgx_sim_fault fault = {.result = CUDA_SUCCESS};
   vgx_sim_fault_thread_init();
   struct call call = {.code = job->code};
   call.thread = vgx_sim_scratch_prepare(job, &call.launch);
   if (call.thread) {
+    call.launch.region = region;
     call.thread->warp = VGX_SIM_NO_WARP;
     vgx_sim_schedule_init(call.thread);
     vgx_sim_guarded(&r->stop, call_kernel, &call, &fault);
@@ -130,7 +132,11 @@ void vgx_sim_pool_end_soon(const uint32_t *stop, CUresult result, const char *me
   pthread_mutex_unlock(&pool_lock);
 }
 
-static void join(struct running *r) { r->threads[r->thread_count++] = pthread_self(); }
+/* Lock held. Returns which of the launch's regions the thread begins with. */
+static uint32_t join_locked(struct running *r) {
+  r->threads[r->thread_count++] = pthread_self();
+  return r->joined++;
+}
 
 static void *pool_thread(void *unused) {
   (void)unused;
@@ -145,9 +151,9 @@ static void *pool_thread(void *unused) {
     }
     r->wanted--;
     r->helpers++;
-    join(r);
+    uint32_t region = join_locked(r);
     pthread_mutex_unlock(&pool_lock);
-    participate(r);
+    participate(r, region);
     pthread_mutex_lock(&pool_lock);
     if (--r->helpers == 0)
       pthread_cond_broadcast(&finished);
@@ -219,6 +225,15 @@ static void start(void) {
     vgx_sim_log("simulator: the watchdog's thread could not be started: endless kernels cannot be ended");
 }
 
+/* Make `count` regions of about the same size of the CTAs [begin, end). */
+static void divide(struct vgx_sim_region *regions, uint32_t count, uint64_t begin, uint64_t end) {
+  for (uint32_t i = 0; i < count; i++) {
+    uint64_t after = begin + (end - begin) / (count - i);
+    regions[i] = (struct vgx_sim_region){.next = begin, .begin = begin, .end = after};
+    begin = after;
+  }
+}
+
 CUresult vgx_sim_pool_run(struct vgx_sim_job *job, struct vgx_sim_fault *fault) {
   pthread_once(&started, start);
   uint64_t ctas = job->launch.cta_count;
@@ -230,12 +245,15 @@ CUresult vgx_sim_pool_run(struct vgx_sim_job *job, struct vgx_sim_fault *fault) 
    */
   uint64_t chunk = ctas / (threads * 64);
   job->launch.cta_chunk = job->alone ? ctas : chunk < 1 ? 1 : chunk > 64 ? 64 : chunk;
-  job->launch.shares = threads * 4;
+  struct vgx_sim_region regions[THREADS_MAX];
+  divide(regions, (uint32_t)threads, job->first_cta, ctas);
+  job->launch.regions = regions;
+  job->launch.region_count = (uint32_t)threads;
   job->launch.next_cta = &r.next_cta;
   job->launch.stop = &r.stop;
   r.wanted = (uint32_t)threads - 1;
   pthread_mutex_lock(&pool_lock);
-  join(&r);
+  uint32_t region = join_locked(&r);
   uint64_t limit_ms = job->limit_ms ? job->limit_ms : watchdog_ms;
   if (limit_ms) {
     r.deadline_ns = vgw_now_ns() + limit_ms * 1000000u;
@@ -249,7 +267,7 @@ CUresult vgx_sim_pool_run(struct vgx_sim_job *job, struct vgx_sim_fault *fault) 
   else if (threads > 2)
     pthread_cond_broadcast(&work);
 
-  participate(&r);
+  participate(&r, region);
 
   pthread_mutex_lock(&pool_lock);
   while (r.helpers)

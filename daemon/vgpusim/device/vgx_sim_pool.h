@@ -10,7 +10,7 @@
 
 struct CUgreenCtx_st;
 
-/* One launch for the pool. The caller fills `launch` except its next_cta, cta_chunk, shares, stop and workspace. */
+/* One launch for the pool. The caller fills `launch` except its next_cta, cta_chunk, regions, stop and workspace. */
 struct vgx_sim_job {
   struct vgx_sim_launch launch;
   const struct vgx_sim_code *code;

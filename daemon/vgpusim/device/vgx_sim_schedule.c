@@ -23,7 +23,8 @@
 
 #define WARP 32u
 #define IDLE_ROUNDS 4u     /* rounds without progress before a thread starts another CTA */
-#define GROWTH 4u          /* a claim takes this part of what has been claimed, at most */
+#define SHARES 4u          /* a claim takes a fourth of what is left of a region, at most, */
+#define GROWTH 4u          /* and a fourth of what has been claimed of it */
 #define COUNTED_ROUNDS 16u /* rounds of CTAs after which their time is counted */
 #define DEADLOCK "all warps wait at barriers that cannot complete"
 
@@ -204,25 +205,37 @@ static bool claim(const struct vgx_sim_code *code, const struct vgx_sim_launch *
   return true;
 }
 
-/* As `claim`, of CTAs that never wait for each other. Neighbouring CTAs usually touch neighbouring memory, and lines at
- * the border of what two threads write move between them, so most claims are large: a share of what is left, so that
- * threads end at about the same time, but no more than a part of what has been claimed, since some grids have all their
- * work in their first CTAs. */
-static bool claim_share(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch, uint64_t *first,
-                        uint64_t *last) {
-  uint64_t count = launch->cta_count, at = __atomic_load_n(launch->next_cta, __ATOMIC_RELAXED), end;
-  count_time(code);
+static bool claim_in_region(const struct vgx_sim_launch *launch, struct vgx_sim_region *region, uint64_t *first,
+                            uint64_t *last) {
+  uint64_t at = __atomic_load_n(&region->next, __ATOMIC_RELAXED), end;
   do {
-    if (at >= count)
+    if (at >= region->end)
       return false;
-    uint64_t most = launch->shares ? (count - at) / launch->shares : 0, grown = at / GROWTH;
-    uint64_t chunk = most < grown ? most : grown;
+    uint64_t left = region->end - at, share = left / SHARES, grown = (at - region->begin) / GROWTH;
+    uint64_t chunk = share < grown ? share : grown;
     chunk = chunk < launch->cta_chunk ? launch->cta_chunk : chunk;
-    end = count - at < chunk ? count : at + chunk;
-  } while (!__atomic_compare_exchange_n(launch->next_cta, &at, end, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    end = left < chunk ? region->end : at + chunk;
+  } while (!__atomic_compare_exchange_n(&region->next, &at, end, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
   *first = at;
   *last = end;
   return true;
+}
+
+/* As `claim`, of CTAs that do not wait for later ones. Neighbouring CTAs usually touch neighbouring memory, and lines
+ * at the border of what two threads write move between them; and the next launch touches the same memory again. So each
+ * thread has a region, and takes CTAs of others' when its own has none left. It takes a share of what is left, so that
+ * all end at about the same time, but no more than a part of what has been claimed: in some grids the first CTAs have
+ * all the work. CTAs of a region begin in ascending order, and a thread that leaves its region goes to the next ones,
+ * the first thread from the first region on: so the lowest CTA that has not ended is never without a thread. */
+static bool claim_near(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch, uint64_t *first,
+                       uint64_t *last) {
+  if (!launch->regions)
+    return claim(code, launch, launch->cta_count, launch->cta_chunk, first, last);
+  count_time(code);
+  for (uint32_t i = 0; i < launch->region_count; i++)
+    if (claim_in_region(launch, &launch->regions[(launch->region + i) % launch->region_count], first, last))
+      return true;
+  return false;
 }
 
 static void place(struct vgx_sim_thread *thread, const struct vgx_sim_launch *launch, uint64_t cta) {
@@ -237,7 +250,7 @@ static void place(struct vgx_sim_thread *thread, const struct vgx_sim_launch *la
 static void run_rows(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                      struct vgx_sim_thread *thread) {
   uint64_t first, last;
-  while (claim_share(code, launch, &first, &last))
+  while (claim_near(code, launch, &first, &last))
     for (uint64_t cta = first, count; cta < last; cta += count) {
       if (is_stopped(launch))
         return;
@@ -252,7 +265,7 @@ static void run_rows(const struct vgx_sim_code *code, const struct vgx_sim_launc
 static void run_ctas(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                      struct vgx_sim_thread *thread) {
   uint64_t first, last;
-  while (claim_share(code, launch, &first, &last))
+  while (claim_near(code, launch, &first, &last))
     for (uint64_t cta = first; cta < last; cta++) {
       if (is_stopped(launch))
         return;

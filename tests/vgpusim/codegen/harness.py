@@ -41,7 +41,7 @@ class Launch(ctypes.Structure):
         ("shared_static_nbytes", ctypes.c_uint32), ("shared_dynamic_nbytes", ctypes.c_uint32),
         ("symbols", ctypes.c_void_p), ("stop", ctypes.c_void_p), ("services", ctypes.c_void_p),
         ("launch_id", ctypes.c_uint64), ("workspace", ctypes.c_void_p), ("places", ctypes.c_uint64),
-        ("shares", ctypes.c_uint64),
+        ("regions", ctypes.c_void_p), ("region_count", ctypes.c_uint32), ("region", ctypes.c_uint32),
     ]  # fmt: skip
 
 
