@@ -108,7 +108,7 @@ static bool spin_with_client(struct vgx_ring *ring, uint64_t ns) {
 
 /* Wait until the client has pushed something; false when the session has ended. Spinning is bounded by the options. */
 static bool wait_for_record(struct vgx_ring *ring) {
-  if (ring->tail != ring->head)
+  if (ring->tail != ring->head || has_record(ring)) /* before the clock is read: what follows is often there */
     return !atomic_load_explicit(&ring->session->ended, memory_order_relaxed);
   uint64_t spin_ns = (uint64_t)ring->session->options->spin_us * 1000;
   bool found = spin_ns && (spin(ring, spin_ns, false) || (ring->awaited && spin_with_client(ring, PATIENCE * spin_ns)));
