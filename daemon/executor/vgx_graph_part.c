@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "vgx_custom.h"
+#include "vgx_graph_condition.h"
 #include "vgx_graph_part.h"
 #include "vgx_launch.h"
 #include "vgx_session.h"
@@ -46,21 +47,79 @@ static CUresult visible_nodes(struct vgx_session *s, CUgraph graph, CUgraphNode 
   return CUDA_SUCCESS;
 }
 
-bool vgx_graph_is_whole_copy(struct vgx_session *s, CUgraphNode node) {
+/* The two halves of a copy node. */
+struct halves {
+  CUgraph graph;      /* which they are in */
+  CUgraphNode ours;   /* the client's host function */
+  uint32_t callback;  /* its number */
+  CUgraphNode theirs; /* the device's copy; NULL: none */
+};
+
+/* False: the node is no copy node of two halves. */
+static bool find_halves(struct vgx_session *s, CUgraphNode node, struct halves *found) {
   enum { HALVES = 2 };
-  CUgraph inside;
-  CUgraphNode halves[HALVES];
+  CUgraphNode nodes[HALVES];
   size_t count = 0;
   uint32_t callback;
+  *found = (struct halves){0};
   if (!s->backend->cuGraphChildGraphNodeGetGraph || !s->backend->cuGraphGetNodes ||
-      s->backend->cuGraphChildGraphNodeGetGraph(node, &inside) != CUDA_SUCCESS ||
-      s->backend->cuGraphGetNodes(inside, NULL, &count) != CUDA_SUCCESS || count > HALVES ||
-      s->backend->cuGraphGetNodes(inside, halves, &count) != CUDA_SUCCESS)
+      s->backend->cuGraphChildGraphNodeGetGraph(node, &found->graph) != CUDA_SUCCESS ||
+      s->backend->cuGraphGetNodes(found->graph, NULL, &count) != CUDA_SUCCESS || !count || count > HALVES ||
+      s->backend->cuGraphGetNodes(found->graph, nodes, &count) != CUDA_SUCCESS)
     return false;
-  bool found = false;
-  for (size_t i = 0; i < count && !found; i++)
-    found = vgx_graph_callback_of(s, halves[i], &callback) && callback & VGW_CALLBACK_WHOLE_COPY;
-  return found;
+  for (size_t i = 0; i < count; i++)
+    if (vgx_graph_callback_of(s, nodes[i], &callback) && callback & VGW_CALLBACK_WHOLE_COPY) {
+      found->ours = nodes[i];
+      found->callback = callback;
+    } else {
+      found->theirs = nodes[i];
+    }
+  return found->ours;
+}
+
+bool vgx_graph_is_whole_copy(struct vgx_session *s, CUgraphNode node) {
+  struct halves halves;
+  return find_halves(s, node, &halves);
+}
+
+CUresult vgx_graph_copy_params(struct vgx_session *s, CUgraphNode node, CUDA_MEMCPY3D *params, uint32_t *callback) {
+  struct halves halves;
+  *callback = 0;
+  if (find_halves(s, node, &halves)) {
+    *callback = halves.callback;
+    return CUDA_SUCCESS;
+  }
+  if (!s->backend->cuGraphMemcpyNodeGetParams)
+    return vgx_not_offered(s, "cuGraphMemcpyNodeGetParams");
+  CUresult result = s->backend->cuGraphMemcpyNodeGetParams(node, params);
+  return result == CUDA_SUCCESS ? vgx_copy_name_arrays(s, params) : result;
+}
+
+/* Let the halves follow each other in the copy's direction. */
+static CUresult order_halves(struct vgx_session *s, const struct halves *halves, bool to_host) {
+  size_t count = 0;
+  CUresult result = s->backend->cuGraphNodeGetDependencies(halves->ours, NULL, &count);
+  const CUgraphNode *first = count ? &halves->theirs : &halves->ours, *second = count ? &halves->ours : &halves->theirs;
+  if (result != CUDA_SUCCESS || to_host == (count != 0))
+    return result;
+  result = s->backend->cuGraphRemoveDependencies(halves->graph, first, second, 1);
+  return result == CUDA_SUCCESS ? s->backend->cuGraphAddDependencies(halves->graph, second, first, 1) : result;
+}
+
+CUresult vgx_graph_set_halves(struct vgx_session *s, CUgraphNode node, uint32_t callback, const CUDA_MEMCPY3D *copy,
+                              bool to_host) {
+  const struct vgx_backend *driver = s->backend;
+  CUDA_HOST_NODE_PARAMS ours = vgx_callback_of(s, callback);
+  struct halves halves;
+  if (!driver->cuGraphMemcpyNodeSetParams || !driver->cuGraphHostNodeSetParams || !driver->cuGraphNodeGetDependencies ||
+      !driver->cuGraphRemoveDependencies || !driver->cuGraphAddDependencies)
+    return vgx_not_offered(s, "cuGraphMemcpyNodeSetParams");
+  if (!find_halves(s, node, &halves) || !copy != !halves.theirs) /* a copy within the program's memory has one half */
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = copy ? driver->cuGraphMemcpyNodeSetParams(halves.theirs, copy) : CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS && copy)
+    result = order_halves(s, &halves, to_host);
+  return result == CUDA_SUCCESS ? driver->cuGraphHostNodeSetParams(halves.ours, &ours) : result;
 }
 
 int vgx_graph_type_of(struct vgx_session *s, CUgraphNode node, int type) {

@@ -10,6 +10,13 @@ bool vgx_graph_callback_of(struct vgx_session *s, CUgraphNode node, uint32_t *ca
 /* Whether a node is a copy that the client has split into two halves: a child graph that holds only these. */
 bool vgx_graph_is_whole_copy(struct vgx_session *s, CUgraphNode node);
 
+/* The parameters of a copy node, with ids of arrays; or, of a copy in two halves, the number of their host function. */
+CUresult vgx_graph_copy_params(struct vgx_session *s, CUgraphNode node, CUDA_MEMCPY3D *params, uint32_t *callback);
+
+/* Give a copy in two halves another host function and another copy of the device's; NULL: it has none. */
+CUresult vgx_graph_set_halves(struct vgx_session *s, CUgraphNode node, uint32_t callback, const CUDA_MEMCPY3D *copy,
+                              bool to_host);
+
 /* The CUgraphNodeType that is returned to the program where the driver returns `type`. */
 int vgx_graph_type_of(struct vgx_session *s, CUgraphNode node, int type);
 

@@ -1,4 +1,6 @@
 /* Captures into graphs that the client knows from the beginning, and the parameters of captured nodes. */
+#include "vgx_graph_query.h"
+
 #include "vgx_custom.h"
 #include "vgx_handle.h"
 #include "vgx_session.h"
@@ -34,6 +36,27 @@ CUresult vgx_cuStreamEndCapture(struct vgx_session *s, const struct vgw_req_cuSt
   if (result == CUDA_SUCCESS && vgx_handle_ids(s, VGW_KIND_GRAPH, 0, &captured, 1, &id) == CUDA_SUCCESS)
     return vgx_violation(s, "the end of a capture whose graph has a handle");
   return result;
+}
+
+CUresult vgx_capture_child(struct vgx_session *s, CUstream stream, CUgraph graph, CUgraph child) {
+  enum { ACTIVE = 1, INSTEAD = 1 };
+  const struct vgx_backend *driver = s->backend;
+  int status = 0;
+  uint64_t capture;
+  CUgraph captured = NULL;
+  const CUgraphNode *dependencies = NULL;
+  size_t count = 0;
+  CUgraphNode node;
+  if (!driver->cuStreamGetCaptureInfo_v2 || !driver->cuStreamUpdateCaptureDependencies ||
+      !driver->cuGraphAddChildGraphNode)
+    return vgx_not_offered(s, "cuStreamUpdateCaptureDependencies");
+  CUresult result = driver->cuStreamGetCaptureInfo_v2(stream, &status, &capture, &captured, &dependencies, &count);
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (status != ACTIVE || captured != graph)
+    return CUDA_ERROR_ILLEGAL_STATE;
+  result = driver->cuGraphAddChildGraphNode(&node, graph, dependencies, count, child);
+  return result == CUDA_SUCCESS ? driver->cuStreamUpdateCaptureDependencies(stream, &node, 1, INSTEAD) : result;
 }
 
 CUresult vgx_vgpuCaptureDependencies(struct vgx_session *s, const struct vgw_req_vgpuCaptureDependencies *req,

@@ -53,7 +53,7 @@ struct vgx_table {
 };
 
 /* The objects that a thread holds. Slot 0 is the record's context. Other threads read it. */
-enum { VGX_HANDLES_MAX = 4, VGX_SLOTS = 8 };
+enum { VGX_HANDLES_MAX = 5, VGX_SLOTS = 8 };
 #define VGX_EVERYTHING UINT32_MAX /* in a slot: a record that names more than there are slots */
 
 struct vgx_held {

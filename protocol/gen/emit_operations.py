@@ -12,6 +12,7 @@ WORKER_HEADERS = (
     "vgx_device.h",
     "vgx_graph_condition.h",
     "vgx_graph_part.h",
+    "vgx_graph_query.h",
     "vgx_image.h",
     "vgx_ipc.h",
     "vgx_launch.h",

@@ -293,7 +293,7 @@ class Function:
             raise SpecError(f"{self.name}: {p.name}: only a handle's object is destroyed")
 
 
-HANDLES_MAX = 4  # vgx_session.h
+HANDLES_MAX = 5  # vgx_handle.h
 OUT_ROLES = (
     Role.OUT,
     Role.WORD_OUT,

@@ -31,6 +31,7 @@ from protocol.gen.dsl import (
     struct_out,
     val,
 )
+from protocol.spec.copy import EITHER, OUT_OF_REACH, SIDES, box
 
 RESOURCE, TEXTURE, VIEW = "CUDA_RESOURCE_DESC", "CUDA_TEXTURE_DESC", "CUDA_RESOURCE_VIEW_DESC"
 DESCRIPTOR = "CUDA_ARRAY3D_DESCRIPTOR"
@@ -149,7 +150,7 @@ fn(
     doc="INVALID_VALUE, as no array has several planes: an H200's driver makes none of the format NV12.",
 )
 
-# Copies. Each side is a place in an array, or rows in memory that the worker can access; other memory travels.
+# Copies. Memory that the worker cannot access travels.
 BOX = [val(name, SIZE) for name in ("x", "y", "z", "width", "height", "depth")]
 PACKED = {"req->depth != 1 || !vgx_rows_fill(req->width, req->height, req->nbytes)": "rows do not fill the box"}
 
@@ -173,31 +174,6 @@ def place(side: str) -> dict[str, str]:
         f"{side}Y": "req->y",
         f"{side}Z": "req->z",
     }
-
-
-def either(side: str) -> dict[str, str]:
-    """A position in an array, or rows in memory if the side is not an array."""
-    array = f"{side}Array"
-    return {
-        f"{side}MemoryType": f"{array} ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_UNIFIED",
-        array: array,
-        f"{side}Device": f"{array} ? 0 : req->{side}Address",
-        f"{side}Pitch": f"{array} ? 0 : req->{side}Pitch",
-        f"{side}Height": f"{array} ? 0 : req->{side}Rows",
-        f"{side}XInBytes": f"{array} ? req->{side}X : 0",
-        f"{side}Y": f"{array} ? req->{side}Y : 0",
-        f"{side}Z": f"{array} ? req->{side}Z : 0",
-    }
-
-
-def is_out_of_reach(side: str) -> str:
-    at = f"req->{side}Address, req->{side}Pitch, req->{side}Rows"
-    return f"!{side}Array && !vgx_box_is_reachable(s, {at}, req->width, req->height, req->depth)"
-
-
-def box(**sides: str) -> str:
-    shape = {"WidthInBytes": "req->width", "Height": "req->height", "Depth": "req->depth"}
-    return struct("CUDA_MEMCPY3D", **(sides | shape))
 
 
 fn(
@@ -226,29 +202,20 @@ fn(
     blocks=True,
     doc="A box of an array to packed rows; waits for the stream.",
 )
-SIDES = [
-    val(f"{side}{name}", SIZE)
-    for side in ("dst", "src")
-    for name in ("Address", "Pitch", "Rows", "X", "Y", "Z")
-]  # fmt: skip
 fn(
     "vgpuArrayCopy",
     [
         *SIDES,
-        *(val(name, SIZE) for name in ("width", "height", "depth")),
-        handle("dstArray", ARRAY, optional=True),
-        handle("srcArray", ARRAY, optional=True),
         STREAM_ARG,
     ],
     QUEUED,
     violations={"!dstArray && !srcArray": "a copy of arrays without one"},
     worker_answers={
         "!req->width || !req->height || !req->depth": "CUDA_SUCCESS",
-        is_out_of_reach("dst"): INVALID_VALUE,
-        is_out_of_reach("src"): INVALID_VALUE,
+        **OUT_OF_REACH,
     },
     calls="cuMemcpy3DAsync_v2",
-    given=[box(**(either("dst") | either("src"))), "hStream"],
+    given=[EITHER, "hStream"],
     doc="Copy a box between arrays, or an array and memory that the worker reaches.",
 )
 

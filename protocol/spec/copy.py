@@ -2,6 +2,7 @@
 
 from protocol.gen.dsl import (
     ADDRESS,
+    ARRAY,
     DEVICEPTR,
     INVALID_VALUE,
     QUEUED,
@@ -22,6 +23,44 @@ from protocol.gen.dsl import (
 
 STREAM_ARG = handle("hStream", STREAM)
 HOST, DEVICE_SIDE = "VGS_PLACE_HOST", "VGS_PLACE_DEVICE"  # the kind of an address that the client does not know
+
+
+# The sides of a copy as they travel: a position in an array, or rows in memory that the worker can access.
+SIDES = [
+    *(val(f"{side}{name}", SIZE) for side in ("dst", "src") for name in ("Address", "Pitch", "Rows", "X", "Y", "Z")),
+    *(val(name, SIZE) for name in ("width", "height", "depth")),
+    handle("dstArray", ARRAY, optional=True),
+    handle("srcArray", ARRAY, optional=True),
+]
+
+
+def either(side: str) -> dict[str, str]:
+    """A position in an array, or rows in memory if the side is not an array."""
+    array = f"{side}Array"
+    return {
+        f"{side}MemoryType": f"{array} ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_UNIFIED",
+        array: array,
+        f"{side}Device": f"{array} ? 0 : req->{side}Address",
+        f"{side}Pitch": f"{array} ? 0 : req->{side}Pitch",
+        f"{side}Height": f"{array} ? 0 : req->{side}Rows",
+        f"{side}XInBytes": f"{array} ? req->{side}X : 0",
+        f"{side}Y": f"{array} ? req->{side}Y : 0",
+        f"{side}Z": f"{array} ? req->{side}Z : 0",
+    }
+
+
+def is_out_of_reach(side: str) -> str:
+    at = f"req->{side}Address, req->{side}Pitch, req->{side}Rows"
+    return f"!{side}Array && !vgx_box_is_reachable(s, {at}, req->width, req->height, req->depth)"
+
+
+def box(**sides: str) -> str:
+    shape = {"WidthInBytes": "req->width", "Height": "req->height", "Depth": "req->depth"}
+    return struct("CUDA_MEMCPY3D", **(sides | shape))
+
+
+EITHER = box(**(either("dst") | either("src")))
+OUT_OF_REACH = {is_out_of_reach(side): INVALID_VALUE for side in ("dst", "src")}
 
 
 def copied(dst: str, to: str, src: str, source: str, sync: str = "sync") -> str:

@@ -5,7 +5,6 @@ from typing import Any
 
 from protocol.gen.dsl import (
     CONTEXT,
-    DEVICEPTR,
     GRAPH,
     GRAPH_EXEC,
     GRAPH_NODE,
@@ -33,6 +32,7 @@ from protocol.gen.dsl import (
     val,
 )
 from protocol.gen.model import Param
+from protocol.spec.copy import EITHER, OUT_OF_REACH, SIDES
 from protocol.spec.launch import EXTRA, PARAMS_CAP, SHAPE
 
 GRAPH_ARG = handle("hGraph", GRAPH, ready="vgs_graph_name_nodes")
@@ -92,39 +92,7 @@ def kernel(name: str, args: list[Param], wire: list[Param], given: list[str], ke
 
 
 # Copy nodes. If the worker cannot reach the memory, the client makes two halves of one.
-COPY = [
-    handle("ctx", CONTEXT),
-    val("dst", DEVICEPTR),
-    val("dstPitch", SIZE),
-    val("dstRows", SIZE),
-    val("src", DEVICEPTR),
-    val("srcPitch", SIZE),
-    val("srcRows", SIZE),
-    val("width", SIZE),
-    val("height", SIZE),
-    val("depth", SIZE),
-]
-
-
-def side(name: str) -> dict[str, str]:
-    """Pinned memory has the same address in the worker, so both sides are unified addresses."""
-    return {
-        f"{name}MemoryType": "CU_MEMORYTYPE_UNIFIED",
-        f"{name}Device": f"req->{name}",
-        f"{name}Pitch": f"req->{name}Pitch",
-        f"{name}Height": f"req->{name}Rows",
-    }
-
-
-COPY_GIVEN = struct(
-    "CUDA_MEMCPY3D", **side("src"), **side("dst"), WidthInBytes="req->width", Height="req->height", Depth="req->depth"
-)
-OUT_OF_REACH = {
-    f"!vgx_box_is_reachable(s, req->{of}, req->{of}Pitch, req->{of}Rows, req->width, req->height, req->depth)": (
-        INVALID_VALUE
-    )
-    for of in ("dst", "src")
-}
+COPY = [handle("ctx", CONTEXT), *SIDES]
 
 CALLBACK = sent(val("callback", U32), "vgs_work_id(work)")
 
@@ -188,7 +156,7 @@ fn(
     guest="custom",
     wire=[node(), GRAPH_ARG, *COPY, *DEPENDENCIES],
     worker_answers=OUT_OF_REACH,
-    given=["phGraphNode", "hGraph", "dependencies", "numDependencies", COPY_GIVEN, "ctx"],
+    given=["phGraphNode", "hGraph", "dependencies", "numDependencies", EITHER, "ctx"],
     doc="A copy the worker can reach.",
 )
 fn("cuGraphAddMemsetNode", [*NEW, *MEMSET], WAITING, doc="A fill of device memory.")
@@ -230,7 +198,7 @@ fn(
     guest="custom",
     wire=[OF_EXEC, OF_NODE, *COPY],
     worker_answers={"vgx_handle_is_split(s, VGW_KIND_GRAPH_NODE, req->hNode)": NOT_SUPPORTED} | OUT_OF_REACH,
-    given=["hGraphExec", "hNode", COPY_GIVEN, "ctx"],
+    given=["hGraphExec", "hNode", EITHER, "ctx"],
     doc="For later launches.",
 )
 fn(

@@ -29,7 +29,8 @@ from protocol.gen.dsl import (
     struct_out,
     val,
 )
-from protocol.spec.graph_node import COPY_GIVEN, DEPENDENCIES, NEW, OUT_OF_REACH
+from protocol.spec.copy import EITHER, OUT_OF_REACH, SIDES
+from protocol.spec.graph_node import DEPENDENCIES, NEW
 
 EDGES = 1 << 18
 EDGES_WITH_DATA = 1 << 15
@@ -147,23 +148,6 @@ for verb in ("Add", "Remove"):
         doc="With edge data: which port of a node another waits for, and how.",
     )
 
-# Copy nodes. If the client split one into two halves, neither half has the program's parameters.
-HALF = {
-    "vgx_handle_is_split(s, VGW_KIND_GRAPH_NODE, req->hNode)": NOT_SUPPORTED,
-    "vgx_graph_is_whole_copy(s, hNode)": NOT_SUPPORTED,
-}
-PLACES = {
-    "dst": "dst",
-    "dstPitch": "dst_pitch",
-    "dstRows": "dst_rows",
-    "src": "src",
-    "srcPitch": "src_pitch",
-    "srcRows": "src_rows",
-    "width": "width",
-    "height": "height",
-    "depth": "depth",
-}
-
 # Nodes of any type.
 for version, data in (("", []), ("_v2", [ptr("dependencyData", f"const {EDGE} *")])):
     fn(
@@ -205,28 +189,39 @@ fn(
     WAITING,
     doc="For graphs made executable later.",
 )
+# Copy nodes. If the worker does not reach the memory, the node is a child graph of two halves, and the client knows the
+# copy that the number of the halves' host function stands for. With a driver before 12.3, a captured one is two nodes.
+SPLIT = {"vgx_handle_is_split(s, VGW_KIND_GRAPH_NODE, req->hNode)": NOT_SUPPORTED}
 fn(
     "cuGraphMemcpyNodeGetParams",
     [NODE, struct_out("nodeParams", "CUDA_MEMCPY3D")],
     WAITING,
     need=INIT,
+    wire=[NODE, struct_out("nodeParams", "CUDA_MEMCPY3D"), out("callback", U32)],
     answers={"hNode_object->copy": "(*nodeParams = *hNode_object->copy, CUDA_SUCCESS)"},
-    client_after="result = vgs_copy_find_arrays(nodeParams)",
-    worker_answers=HALF,
-    worker_after="result = vgx_copy_name_arrays(s, &nodeParams)",
+    client_after="result = vgs_graph_copy_found(callback_told, nodeParams)",
+    worker_answers=SPLIT,
+    worker="vgx_graph_copy_params(s, hNode, &nodeParams, &callback)",
     doc="What a copy was given: kept here, or of a captured one what the worker knows.",
 )
 fn(
     "cuGraphMemcpyNodeSetParams",
     [NODE, ptr("nodeParams", "const CUDA_MEMCPY3D *")],
     WAITING,
-    wire=[NODE, *(sent(val(name, SIZE), f"copy.{member}") for name, member in PLACES.items())],
-    client_before="struct vgs_copy_in_place copy",
-    checks=["vgs_graph_copy_resolve(hNode_object, nodeParams, &copy)"],
-    client_after="vgs_graph_copy_set(hNode_object, nodeParams)",
-    worker_answers=HALF | OUT_OF_REACH,
-    given=["hNode", COPY_GIVEN],
+    guest="custom",
+    wire=[NODE, *SIDES],
+    worker_answers=SPLIT | OUT_OF_REACH,
+    given=["hNode", EITHER],
     doc="For graphs made executable later.",
+)
+fn(
+    "vgpuGraphSetHalves",
+    [NODE, val("callback", U32), val("to_host", U32), *SIDES],
+    WAITING,
+    violations={"!(req->callback & VGW_CALLBACK_OF_GRAPH)": "a graph's callback without its mark"},
+    worker_answers={f"req->width && {condition}": result for condition, result in OUT_OF_REACH.items()},
+    worker=f"vgx_graph_set_halves(s, hNode, req->callback, req->width ? {EITHER} : NULL, req->to_host)",
+    doc="cuGraphMemcpyNodeSetParams of a copy in halves: the number of the host function, and the device's part.",
 )
 fn(
     "cuGraphKernelNodeGetParams_v2",
@@ -271,6 +266,13 @@ fn(
     given=["hStream", "&(CUgraph){NULL}"],  # the client knows the graph already
     alone=True,
     doc="The end of a capture by vgpuCaptureBegin or cuStreamBeginCaptureToGraph.",
+)
+fn(
+    "vgpuCaptureChild",
+    [handle("hStream", STREAM), handle("hGraph", GRAPH), handle("childGraph", GRAPH)],
+    WAITING,
+    worker="vgx_capture_child(s, hStream, hGraph, childGraph)",
+    doc="Add a copy of a graph to the stream's capture, as the node that the next one will depend on.",
 )
 fn(
     "vgpuCaptureDependencies",

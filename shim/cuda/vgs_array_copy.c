@@ -9,6 +9,7 @@
 #include "vgs_host_mirror.h"
 #include "vgs_mirror.h"
 #include "vgs_stream.h"
+#include "vgs_work_copy.h"
 #include "vgw_shape.h"
 #include <stdlib.h>
 #include <string.h>
@@ -56,14 +57,55 @@ static CUresult memory_side(struct side *side, CUmemorytype type, uint64_t addre
   return vgs_place_of(side->address, extent, otherwise, &side->place, &side->known);
 }
 
+static CUresult make_sides(const CUDA_MEMCPY3D *c, struct side *dst, struct side *src) {
+  CUresult result = c->dstMemoryType == CU_MEMORYTYPE_ARRAY
+                        ? array_side(dst, c->dstArray, c->dstXInBytes, c->dstY, c->dstZ, c)
+                        : memory_side(dst, c->dstMemoryType,
+                                      c->dstMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)c->dstHost : c->dstDevice,
+                                      c->dstXInBytes, c->dstY, c->dstZ, c->dstPitch, c->dstHeight, c);
+  if (result)
+    return result;
+  return c->srcMemoryType == CU_MEMORYTYPE_ARRAY
+             ? array_side(src, c->srcArray, c->srcXInBytes, c->srcY, c->srcZ, c)
+             : memory_side(src, c->srcMemoryType,
+                           c->srcMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)c->srcHost : c->srcDevice,
+                           c->srcXInBytes, c->srcY, c->srcZ, c->srcPitch, c->srcHeight, c);
+}
+
+static struct vgs_rows rows_of(const struct side *side) {
+  struct vgs_copy_side at = {side->address, side->pitch, side->rows, side->x, side->y, side->z, 0};
+  if (side->array)
+    at.array = side->array->object.id;
+  return (struct vgs_rows){.place = side->array ? VGS_PLACE_DEVICE : side->place, .at = at};
+}
+
+/* The copy as work of a graph. */
+static struct vgs_captured_copy captured(const struct side *dst, const struct side *src, const CUDA_MEMCPY3D *c) {
+  const struct side *memory = dst->array ? src : dst;
+  return (struct vgs_captured_copy){.dst = rows_of(dst),
+                                    .src = rows_of(src),
+                                    .width = c->WidthInBytes,
+                                    .height = c->Height,
+                                    .depth = c->Depth,
+                                    .pageable = !memory->array && memory->place == VGS_PLACE_HOST && !memory->known};
+}
+
+CUresult vgs_array_copy_resolve(const CUDA_MEMCPY3D *c, bool *in_place, struct vgs_captured_copy *copy) {
+  struct side dst = {0}, src = {0};
+  CUresult result = make_sides(c, &dst, &src);
+  if (result)
+    return result;
+  *copy = captured(&dst, &src, c);
+  *in_place = copy->dst.place != VGS_PLACE_HOST && copy->src.place != VGS_PLACE_HOST;
+  return CUDA_SUCCESS;
+}
+
 static CUresult in_place(const struct side *dst, const struct side *src, const CUDA_MEMCPY3D *c, uint32_t stream,
                          bool sync) {
   bool wait =
       sync && ((!dst->array && dst->place == VGS_PLACE_SHARED) || (!src->array && src->place == VGS_PLACE_SHARED));
-  CUresult result = vgs_send_vgpuArrayCopy(dst->address, dst->pitch, dst->rows, dst->x, dst->y, dst->z, src->address,
-                                           src->pitch, src->rows, src->x, src->y, src->z, c->WidthInBytes, c->Height,
-                                           c->Depth, dst->array ? dst->array->object.id : 0,
-                                           src->array ? src->array->object.id : 0, stream, false);
+  struct vgs_copy_in_place copy = {rows_of(dst).at, rows_of(src).at, c->WidthInBytes, c->Height, c->Depth};
+  CUresult result = vgs_send_vgpuArrayCopy(VGS_COPY_SENT(copy), stream, false);
   return result || !wait ? result : vgs_wait_stream(stream);
 }
 
@@ -102,24 +144,18 @@ CUresult vgs_array_copy(const CUDA_MEMCPY3D *c, CUstream handle, bool sync) {
     result = vgs_capture_check_unsafe();
   if (result || !c->WidthInBytes || !c->Height || !c->Depth)
     return result;
-  result = c->dstMemoryType == CU_MEMORYTYPE_ARRAY
-               ? array_side(&dst, c->dstArray, c->dstXInBytes, c->dstY, c->dstZ, c)
-               : memory_side(&dst, c->dstMemoryType,
-                             c->dstMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)c->dstHost : c->dstDevice,
-                             c->dstXInBytes, c->dstY, c->dstZ, c->dstPitch, c->dstHeight, c);
-  if (!result)
-    result = c->srcMemoryType == CU_MEMORYTYPE_ARRAY
-                 ? array_side(&src, c->srcArray, c->srcXInBytes, c->srcY, c->srcZ, c)
-                 : memory_side(&src, c->srcMemoryType,
-                               c->srcMemoryType == CU_MEMORYTYPE_HOST ? (uintptr_t)c->srcHost : c->srcDevice,
-                               c->srcXInBytes, c->srcY, c->srcZ, c->srcPitch, c->srcHeight, c);
+  result = make_sides(c, &dst, &src);
   if (result)
     return result;
   const struct side *memory = dst.array ? &src : &dst;
   if (memory->array || memory->place != VGS_PLACE_HOST)
     return in_place(&dst, &src, c, stream, sync);
-  if (on && vgs_capture_status(on->capture)) /* no graph node copies between pageable memory and an array */
-    return CUDA_ERROR_NOT_SUPPORTED;
+  if (on && vgs_capture_status(on->capture)) {
+    struct vgs_captured_copy copy = captured(&dst, &src, c);
+    copy.stream = stream;
+    copy.capture = on->capture;
+    return vgs_work_capture_copy(&copy);
+  }
   if (vgs_diverted(VGS_MIRRORING) && (result = vgs_mirror_before_copy(memory->address, memory->extent, stream)))
     return result;
   uint64_t unused;

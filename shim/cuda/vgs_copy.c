@@ -120,8 +120,8 @@ static CUresult copy_between(const struct vgs_copy *copy) {
   bool dst_device = dst == VGS_PLACE_DEVICE, src_device = src == VGS_PLACE_DEVICE;
   if (on && vgs_diverted(VGS_CAPTURING) && vgs_capture_status(on->capture) &&
       (dst == VGS_PLACE_HOST || src == VGS_PLACE_HOST || (!dst_device && !src_device))) {
-    struct vgs_captured_copy captured = {.dst = {.place = dst, .address = copy->dst},
-                                         .src = {.place = src, .address = copy->src},
+    struct vgs_captured_copy captured = {.dst = {dst, {copy->dst, copy->nbytes, 1, 0, 0, 0, 0}},
+                                         .src = {src, {copy->src, copy->nbytes, 1, 0, 0, 0, 0}},
                                          .width = copy->nbytes,
                                          .height = 1,
                                          .depth = 1,

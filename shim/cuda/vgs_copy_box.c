@@ -159,7 +159,8 @@ static bool is_in_place(const struct box *box) {
 }
 
 static struct vgs_rows rows_of(const struct side *side) {
-  return (struct vgs_rows){.place = side->place, .address = side->address, .pitch = side->pitch, .slice = side->slice};
+  return (struct vgs_rows){.place = side->place,
+                           .at = {.address = side->address, .pitch = side->pitch, .rows = side->slice / side->pitch}};
 }
 
 static bool is_pageable(const struct side *side) { return side->place == VGS_PLACE_HOST && !side->known; }
@@ -209,22 +210,18 @@ CUresult vgs_copy_resolve(const CUDA_MEMCPY3D *c, bool *in_place, struct vgs_cop
   if (!c || c->reserved0 || c->reserved1 || c->srcLOD || c->dstLOD || !c->WidthInBytes || !c->Height || !c->Depth)
     return CUDA_ERROR_INVALID_VALUE;
   struct box box = {.width = c->WidthInBytes, .height = c->Height, .depth = c->Depth};
-  CUresult result = make_sides(c, &box);
-  if (result)
-    return result;
-  *in_place = is_in_place(&box);
-  if (*in_place)
-    *copy = (struct vgs_copy_in_place){.dst = box.dst.address,
-                                       .dst_pitch = box.dst.pitch,
-                                       .dst_rows = box.dst.slice / box.dst.pitch,
-                                       .src = box.src.address,
-                                       .src_pitch = box.src.pitch,
-                                       .src_rows = box.src.slice / box.src.pitch,
-                                       .width = box.width,
-                                       .height = box.height,
-                                       .depth = box.depth};
-  else
+  if (c->srcMemoryType == CU_MEMORYTYPE_ARRAY || c->dstMemoryType == CU_MEMORYTYPE_ARRAY) {
+    CUresult result = vgs_array_copy_resolve(c, in_place, other);
+    if (result)
+      return result;
+  } else {
+    CUresult result = make_sides(c, &box);
+    if (result)
+      return result;
+    *in_place = is_in_place(&box);
     *other = captured(&box, 0);
+  }
+  *copy = (struct vgs_copy_in_place){other->dst.at, other->src.at, box.width, box.height, box.depth};
   return CUDA_SUCCESS;
 }
 

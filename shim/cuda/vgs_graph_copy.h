@@ -8,11 +8,8 @@
 /* Set what cuGraphMemcpyNodeGetParams returns for a node. */
 void vgs_graph_copy_set(struct vgs_graph_node *node, const CUDA_MEMCPY3D *params);
 
-/* Replace the arrays in a worker's answer by the program's handles. */
-CUresult vgs_copy_find_arrays(CUDA_MEMCPY3D *copy);
-
-/* Change the parameters of a node. NOT_SUPPORTED: the old or the new copy needs a host function of the client. */
-CUresult vgs_graph_copy_resolve(const struct vgs_graph_node *node, const CUDA_MEMCPY3D *params,
-                                struct vgs_copy_in_place *copy);
+/* A worker's answer to cuGraphMemcpyNodeGetParams as the program receives it: with its own handles of arrays, or, of a
+ * copy in halves, the parameters of the copy that `callback` makes. */
+CUresult vgs_graph_copy_found(uint32_t callback, CUDA_MEMCPY3D *copy);
 
 #endif

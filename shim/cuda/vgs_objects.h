@@ -123,11 +123,14 @@ struct vgs_graph_exec {
   bool launched; /* it has been launched, and keeps works */
 };
 
+/* A copy of memory that the worker does not reach is a child graph of two halves in the worker. */
+enum vgs_copy_form { VGS_COPY_OF_UNKNOWN_FORM, VGS_COPY_IN_PLACE, VGS_COPY_IN_HALVES };
+
 struct vgs_graph_node {
   struct vgs_object object;
   CUgraph graph;                     /* the graph that the node belongs to */
   CUgraph inside;                    /* the graph inside a child graph's node; NULL: not asked for yet */
-  bool in_halves;                    /* a copy node that is a child graph in the worker */
+  enum vgs_copy_form form;           /* of a copy node */
   CUDA_KERNEL_NODE_PARAMS_v2 params; /* of a kernel node, for GetParams: they point at `pointers` and `block` */
   void **pointers;                   /* NULL: not known here */
   char *block;

@@ -64,8 +64,7 @@ static void unref(struct vgs_work *work, uint32_t refs) {
 
 void vgs_work_unref(struct vgs_work *work) { unref(work, 1); }
 
-/* The work of a callback, with a reference for the caller; NULL: none. */
-static struct vgs_work *find(uint32_t callback) {
+struct vgs_work *vgs_work_find(uint32_t callback) {
   pthread_mutex_lock(&lock);
   uint32_t place = place_of(callback);
   struct vgs_work *work = place < place_count ? places[place].work : NULL;
@@ -78,7 +77,7 @@ static struct vgs_work *find(uint32_t callback) {
 }
 
 void vgs_work_run(uint32_t callback) {
-  struct vgs_work *work = find(callback);
+  struct vgs_work *work = vgs_work_find(callback);
   if (!work)
     return;
   if (work->run) /* a user object has nothing to run */
@@ -111,7 +110,7 @@ struct vgs_work *vgs_work_function(CUhostFn function, void *user_data) {
 }
 
 bool vgs_work_params(uint32_t callback, CUDA_HOST_NODE_PARAMS *params) {
-  struct vgs_work *work = find(callback);
+  struct vgs_work *work = vgs_work_find(callback);
   bool is_program = work && work->run == run_function;
   if (is_program) {
     const struct function *wanted = (const struct function *)work;
@@ -149,7 +148,7 @@ struct vgs_work *vgs_work_user_object(CUhostFn destroy, void *user_data, uint32_
 }
 
 struct vgs_work *vgs_work_find_user_object(uint32_t id) {
-  struct vgs_work *work = find(id);
+  struct vgs_work *work = vgs_work_find(id);
   if (!work || work->fini == fini_user_object)
     return work;
   vgs_work_unref(work);

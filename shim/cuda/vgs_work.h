@@ -42,6 +42,7 @@ static inline void vgs_work_unref_held(struct vgs_work **work) {
   if (*work)
     vgs_work_unref(*work);
 }
+struct vgs_work *vgs_work_find(uint32_t callback); /* with a reference for the caller; NULL: none */
 uint32_t vgs_work_id(const struct vgs_work *work); /* the id of its callback on the wire */
 
 /* A user object: work that never comes due. `destroy` is called with `user_data` when the program and all graphs have

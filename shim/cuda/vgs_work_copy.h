@@ -6,11 +6,10 @@
 #include "vgs_copy_box.h"
 #include "vgs_work.h"
 
-/* One side of a copy. */
+/* One side of a copy. An array's place is the device. */
 struct vgs_rows {
   enum vgs_place place;
-  uint64_t address;
-  uint64_t pitch, slice; /* bytes from row to row, and from slice to slice */
+  struct vgs_copy_side at;
 };
 
 /* A copy in a capture where a side is the program's memory, or neither is device memory. */
@@ -23,8 +22,21 @@ struct vgs_captured_copy {
 };
 CUresult vgs_work_capture_copy(const struct vgs_captured_copy *copy);
 
-/* Make the parts of such a copy for a graph node: the work of this process, and the device's part, whose width is 0 if
- * there is none. The caller owns a reference to the work. */
-CUresult vgs_work_copy(const struct vgs_captured_copy *copy, struct vgs_work **work, struct vgs_copy_in_place *device);
+/* Such a copy as a node: the worker's node is a child graph of two halves, a host function of this process and the
+ * device's part. */
+struct vgs_copy_halves {
+  struct vgs_work *work;    /* the caller's reference */
+  struct vgs_object *graph; /* of which the node gets a copy */
+};
+CUresult vgs_copy_halves_init(struct vgs_copy_halves *halves, uint32_t context, const struct vgs_captured_copy *copy);
+void vgs_copy_halves_fini(struct vgs_copy_halves *halves); /* also after init has failed */
+#define VGS_COPY_HALVES __attribute__((cleanup(vgs_copy_halves_fini))) struct vgs_copy_halves
+
+/* The halves alone, for a node that exists: the device's part has a width of 0 if there is none. */
+CUresult vgs_copy_halves_work(const struct vgs_captured_copy *copy, struct vgs_work **work,
+                              struct vgs_copy_in_place *device);
+
+/* The parameters of the copy that a callback makes. False: it is not such a callback. */
+bool vgs_work_copy_params(uint32_t callback, CUDA_MEMCPY3D *params);
 
 #endif

@@ -25,6 +25,8 @@ def _unreachable(*fields: str) -> list[Wrong]:
     return [Wrong({name: OUT_OF_REACH}, INVALID_VALUE) for name in fields]
 
 
+FAR = [Wrong({f"{side}Array": 0, f"{side}Address": OUT_OF_REACH}, INVALID_VALUE) for side in ("dst", "src")]
+
 LENGTHS = dict.fromkeys(("vgpuMemcpy2DToDevice", "vgpuMemcpy2DToHost", "vgpuArrayWrite", "vgpuArrayRead"), "nbytes")
 
 
@@ -44,17 +46,16 @@ RIGHT: dict[str, dict[str, int]] = {
     "vgpuArrayRead": BOX,
     "vgpuArrayCopy": BOX,
     **{name: {"callback": 0x80000000} for name in HOST_NODES},
+    "vgpuGraphSetHalves": {"callback": 0x80000000, "width": 1},
 }
 WRONG: dict[str, list[Wrong]] = {
     **{name: [Wrong({"callback": 1}, VIOLATION)] for name in HOST_NODES},
-    "cuGraphAddMemcpyNode": _unreachable("dst", "src"),
+    "cuGraphAddMemcpyNode": FAR,
     "cuGraphAddMemAllocNode": _unreachable("bytesize"),
-    "cuGraphExecMemcpyNodeSetParams": [*_unreachable("dst", "src"), Wrong({"hNode": SPLIT}, NOT_SUPPORTED)],
-    "cuGraphMemcpyNodeSetParams": [
-        *_unreachable("dst", "src"),
-        *(Wrong({"hNode": node}, NOT_SUPPORTED) for node in (SPLIT, WHOLE_COPY)),
-    ],
-    "cuGraphMemcpyNodeGetParams": [Wrong({"hNode": node}, NOT_SUPPORTED) for node in (SPLIT, WHOLE_COPY)],
+    "cuGraphExecMemcpyNodeSetParams": [*FAR, Wrong({"hNode": SPLIT}, NOT_SUPPORTED)],
+    "cuGraphMemcpyNodeSetParams": [*FAR, Wrong({"hNode": SPLIT}, NOT_SUPPORTED)],
+    "cuGraphMemcpyNodeGetParams": [Wrong({"hNode": SPLIT}, NOT_SUPPORTED)],
+    "vgpuGraphSetHalves": [*FAR, Wrong({"callback": 1}, VIOLATION)],
     **{name: _unreachable("dptr") for name in ("cuTexRefSetAddress_v2", "cuTexRefSetAddress2D_v3")},
     "cuDevSmResourceSplitByCount": [Wrong({"input": 5}, INVALID_VALUE)],
     "cuGraphDestroyNode": [Wrong({"hNode": SPLIT}, NOT_SUPPORTED)],
@@ -76,7 +77,6 @@ WRONG: dict[str, list[Wrong]] = {
         *EMPTY,
         Wrong({"depth": 0}, SUCCESS),
         Wrong({"dstArray": 0, "srcArray": 0}, VIOLATION),
-        Wrong({"dstArray": 0, "dstAddress": OUT_OF_REACH}, INVALID_VALUE),
-        Wrong({"srcArray": 0, "srcAddress": OUT_OF_REACH}, INVALID_VALUE),
+        *FAR,
     ],
 }

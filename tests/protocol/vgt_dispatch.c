@@ -11,6 +11,7 @@
 #include "vgx_execute.h"
 #include "vgx_graph_condition.h"
 #include "vgx_graph_part.h"
+#include "vgx_graph_query.h"
 #include "vgx_image.h"
 #include "vgx_ipc.h"
 #include "vgx_launch.h"
@@ -134,6 +135,26 @@ bool vgx_graph_is_whole_copy(struct vgx_session *s, CUgraphNode node) {
   return node && node == vgx_handle_live_locked(s, VGW_KIND_GRAPH_NODE, WHOLE_COPY);
 }
 
+CUresult vgx_graph_copy_params(struct vgx_session *s, CUgraphNode node, CUDA_MEMCPY3D *params, uint32_t *callback) {
+  vgt_reach("vgx_graph_copy_params");
+  (void)s, (void)node, (void)params;
+  *callback = 1;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_graph_set_halves(struct vgx_session *s, CUgraphNode node, uint32_t callback, const CUDA_MEMCPY3D *copy,
+                              bool to_host) {
+  vgt_reach("vgx_graph_set_halves");
+  (void)s, (void)node, (void)callback, (void)copy, (void)to_host;
+  return CUDA_SUCCESS;
+}
+
+CUresult vgx_capture_child(struct vgx_session *s, CUstream stream, CUgraph graph, CUgraph child) {
+  vgt_reach("vgx_capture_child");
+  (void)s, (void)stream, (void)graph, (void)child;
+  return CUDA_SUCCESS;
+}
+
 int vgx_graph_type_of(struct vgx_session *s, CUgraphNode node, int type) {
   (void)s, (void)node;
   return type;
@@ -181,11 +202,6 @@ uint32_t vgx_node_words(struct vgx_session *s, const CUDA_BATCH_MEM_OP_NODE_PARA
   (void)s, (void)params, (void)context;
   memset(words, 7, capacity * sizeof *words);
   return (uint32_t)capacity;
-}
-
-CUresult vgx_copy_name_arrays(struct vgx_session *s, CUDA_MEMCPY3D *copy) {
-  (void)s, (void)copy;
-  return CUDA_SUCCESS;
 }
 
 CUresult vgx_image_load_begin(struct vgx_session *s, uint32_t id, struct vgx_image *taken) {

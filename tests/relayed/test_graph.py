@@ -8,7 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from tests.relayed.conftest import Relay
-from tests.shim import test_graph, test_graph_child, test_graph_launch, test_graph_setting, test_graph_work
+from tests.shim import (
+    test_graph,
+    test_graph_child,
+    test_graph_copies,
+    test_graph_launch,
+    test_graph_setting,
+    test_graph_work,
+)
 from tests.shim.client import PRELUDE
 from tests.shim.simulated import KERNELS
 
@@ -16,6 +23,9 @@ from tests.shim.simulated import KERNELS
 ON_A_SOCKET = {
     "test_a_host_function_in_a_capture_runs_at_each_launch",
     "test_a_launch_without_pageable_copies_returns_at_once",
+    "test_captured_copies_of_arrays",
+    "test_captured_copies_take_other_parameters",
+    "test_copy_nodes_of_arrays",
     "test_copy_nodes_of_pageable_memory",
     "test_large_copies_and_rectangles_in_a_capture",
     "test_other_threads_go_on_while_a_launch_waits",
@@ -41,7 +51,14 @@ def simulate(relays: Callable[[bool], Relay], shared_memory: bool) -> Callable[.
 
 ASKED = {
     name: test
-    for module in (test_graph, test_graph_work, test_graph_child, test_graph_launch, test_graph_setting)
+    for module in (
+        test_graph,
+        test_graph_work,
+        test_graph_copies,
+        test_graph_child,
+        test_graph_launch,
+        test_graph_setting,
+    )
     for name, test in vars(module).items()
     if name.startswith("test_") and name not in OF_THE_SIMULATOR
 }

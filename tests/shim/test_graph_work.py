@@ -141,7 +141,7 @@ ok(cuda.cuMemcpyAsync(c_uint64(ctypes.addressof(copy)), c_uint64(ctypes.addresso
 graph = end(s)
 assert read(back) == [0] * N
 e = executable(graph)
-assert [type_of(n) for n in nodes(graph)] == [1, 0, 1], "the copy from host to host is not among them"
+assert [type_of(n) for n in nodes(graph)] == [1, 0, 1, 1]
 for seed in range(3):
     values = words(N, seed)
     fill(values)
@@ -181,12 +181,27 @@ sync(s)
 run(e, s)
 assert read(copy) == [12] * N
 ok(cuda.cuGraphExecDestroy(e))
-# an edge from a copy that has two halves is not offered, and said so
+# what the capture goes on after, other edges, and a node destroyed
 begin(s)
 ok(cuda.cuMemcpyDtoHAsync_v2(back, p, c_size_t(4 * N), s))
+status, before, count = c_int(), ctypes.POINTER(c_void_p)(), c_size_t()
+ok(cuda.cuStreamGetCaptureInfo_v2(s, byref(status), None, None, byref(before), byref(count)))
+after = before[0]
+assert count.value == 1
+ok(cuda.cuMemsetD32Async(p, c_uint(5), c_size_t(N), s))
 g = end(s)
-made = c_void_p()
-assert cuda.cuGraphAddEmptyNode(byref(made), g, array(nodes(g)[0]), c_size_t(1)) == 801
+copied, filled = nodes(g)
+assert copied.value == after and [type_of(n) for n in (copied, filled)] == [1, 2]
+first = add(cuda.cuGraphAddMemsetNode, g, [], byref(Memset(p.value, 0, 8, 4, N, 1)), None)
+ok(cuda.cuGraphAddDependencies(g, byref(first), byref(copied), c_size_t(1)))
+last = add(cuda.cuGraphAddHostNode, g, [copied], byref(host_node(checks, 0)))
+e3 = executable(g)
+del said[:]
+run(e3, s)
+assert said == [8] and download(p, N) == [5] * N
+ok(cuda.cuGraphRemoveDependencies(g, byref(first), byref(copied), c_size_t(1)))
+ok(cuda.cuGraphDestroyNode(copied))
+assert len(nodes(g)) == 3
 """
     )
 

@@ -250,7 +250,10 @@ static CUresult resolve(CUcontext ctx, const CUDA_MEMCPY3D *c, struct vgx_sim_bo
     return CUDA_SUCCESS;
   uint64_t src, dst;
   CUresult result;
-  box->of_array = c->srcMemoryType == CU_MEMORYTYPE_ARRAY || c->dstMemoryType == CU_MEMORYTYPE_ARRAY;
+  if (c->srcMemoryType == CU_MEMORYTYPE_ARRAY)
+    box->src_place = (struct vgx_sim_place){c->srcArray, c->srcXInBytes, c->srcY, c->srcZ};
+  if (c->dstMemoryType == CU_MEMORYTYPE_ARRAY)
+    box->dst_place = (struct vgx_sim_place){c->dstArray, c->dstXInBytes, c->dstY, c->dstZ};
   if (c->srcMemoryType == CU_MEMORYTYPE_ARRAY)
     result = resolve_array(c->srcArray, c->srcXInBytes, c->srcY, c->srcZ, box, &src, &box->src_pitch, &box->src_slice);
   else
@@ -283,22 +286,32 @@ CUresult vgx_sim_copy_create(CUcontext ctx, const CUDA_MEMCPY3D *c, struct vgx_s
   return CUDA_SUCCESS;
 }
 
-CUresult vgx_sim_copy_params(const struct vgx_sim_op *op, CUDA_MEMCPY3D *params) {
+void vgx_sim_copy_params(const struct vgx_sim_op *op, CUDA_MEMCPY3D *params) {
   const struct vgx_sim_box *box = &((const struct copy *)op)->box;
-  if (box->of_array)
-    return CUDA_ERROR_NOT_SUPPORTED;
-  *params = (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
-                            .srcDevice = (CUdeviceptr)(uintptr_t)box->src,
-                            .srcPitch = box->src_pitch,
-                            .srcHeight = box->src_pitch ? box->src_slice / box->src_pitch : 0,
-                            .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-                            .dstDevice = (CUdeviceptr)(uintptr_t)box->dst,
-                            .dstPitch = box->dst_pitch,
-                            .dstHeight = box->dst_pitch ? box->dst_slice / box->dst_pitch : 0,
+  const struct vgx_sim_place *src = &box->src_place, *dst = &box->dst_place;
+  *params = (CUDA_MEMCPY3D){.srcMemoryType = src->array ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_UNIFIED,
+                            .srcArray = src->array,
+                            .srcXInBytes = src->x,
+                            .srcY = src->y,
+                            .srcZ = src->z,
+                            .dstMemoryType = dst->array ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_UNIFIED,
+                            .dstArray = dst->array,
+                            .dstXInBytes = dst->x,
+                            .dstY = dst->y,
+                            .dstZ = dst->z,
                             .WidthInBytes = box->width,
                             .Height = box->height,
                             .Depth = box->depth};
-  return CUDA_SUCCESS;
+  if (!src->array) {
+    params->srcDevice = (CUdeviceptr)(uintptr_t)box->src;
+    params->srcPitch = box->src_pitch;
+    params->srcHeight = box->src_pitch ? box->src_slice / box->src_pitch : 0;
+  }
+  if (!dst->array) {
+    params->dstDevice = (CUdeviceptr)(uintptr_t)box->dst;
+    params->dstPitch = box->dst_pitch;
+    params->dstHeight = box->dst_pitch ? box->dst_slice / box->dst_pitch : 0;
+  }
 }
 
 static CUresult copy_3d(const CUDA_MEMCPY3D *c, CUstream handle, bool wait) {

@@ -74,7 +74,8 @@ CUresult vgx_sim_cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET
 CUresult vgx_sim_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams) {
   if (!vgx_sim_node_does(hNode, VGX_SIM_NODE_MEMCPY) || !nodeParams)
     return CUDA_ERROR_INVALID_VALUE;
-  return vgx_sim_copy_params(hNode->work->op, nodeParams);
+  vgx_sim_copy_params(hNode->work->op, nodeParams);
+  return CUDA_SUCCESS;
 }
 
 CUresult vgx_sim_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams) {

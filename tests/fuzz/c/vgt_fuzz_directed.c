@@ -84,9 +84,9 @@ static void read_nodes(int fd) {
   } conditional = {{.condition = vgt_conditions[0], .hGraph = 1, .ctx = 1, .node = FIRST_ID, .bodies_nbytes = 4},
                    {FIRST_ID + 1, 0}};
   vgt_ask(fd, VGW_OP_vgpuGraphAddConditional, &conditional, sizeof conditional, answer, sizeof answer);
-  VGT_ASK(fd, cuGraphAddMemcpyNode, .dst = vgt_addresses[0], .dstPitch = 8, .dstRows = 1, .src = vgt_addresses[1],
-          .srcPitch = 8, .srcRows = 1, .width = 8, .height = 1, .depth = 1, .phGraphNode = FIRST_ID + 1, .hGraph = 1,
-          .ctx = 1);
+  VGT_ASK(fd, cuGraphAddMemcpyNode, .dstAddress = vgt_addresses[0], .dstPitch = 8, .dstRows = 1,
+          .srcAddress = vgt_addresses[1], .srcPitch = 8, .srcRows = 1, .width = 8, .height = 1, .depth = 1,
+          .phGraphNode = FIRST_ID + 1, .hGraph = 1, .ctx = 1);
   VGT_ASK(fd, cuGraphMemcpyNodeGetParams, .hNode = FIRST_ID + 1);
   VGT_ASK(fd, cuGraphMemAllocNodeGetParams, .accessDescCount = 1, .hNode = 2);
   VGT_ASK(fd, cuGraphBatchMemOpNodeGetParams, .count = 1, .hNode = 3);
