@@ -1,12 +1,14 @@
 """Fixtures for the tests of the guest library."""
 
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.shim import client
 from tests.shim.simulated import KERNELS, Simulate
+from tests.shim.spinning import TOOLS
 
 
 @pytest.fixture
@@ -23,3 +25,9 @@ def simulate(h100: str) -> Simulate:
         return client.run(h100, KERNELS + textwrap.dedent(program), **changes)
 
     return run
+
+
+@pytest.fixture(params=["0", "50", "5000"], ids=["sleeping", "spinning", "spinning-long"])
+def simulate_spinning(request: pytest.FixtureRequest, h100: str) -> Callable[[str], str]:
+    """Run a program's text, after that of spinning.py, with each time for which the client's waits spin."""
+    return lambda program: client.run(h100, TOOLS + textwrap.dedent(program), VGPU_SPIN_US=request.param)

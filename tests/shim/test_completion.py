@@ -1,4 +1,4 @@
-"""Waits and copies without a round trip: flags that the device writes, staged copies; with and without spinning."""
+"""Waits and events without a round trip: flags that the device writes; with and without spinning."""
 
 import re
 import sys
@@ -10,53 +10,9 @@ from subprocess import CompletedProcess
 import pytest
 
 from tests.shim.client import PRELUDE, run
+from tests.shim.spinning import TOOLS
 
 Run = Callable[..., CompletedProcess[str]]
-
-TOOLS = '''
-import random
-PTX = rb"""
-.version 7.5
-.target sm_75
-.address_size 64
-.visible .entry wild(.param .u64 data) {
-  .reg .u64 %rd<2>;
-  ld.param.u64 %rd0, [data];
-  st.global.u32 [%rd0], 7;
-  ret;
-}
-.visible .entry add_one(.param .u64 data) {
-  .reg .u64 %rd<2>; .reg .u32 %r<2>;
-  ld.param.u64 %rd0, [data];
-  ld.global.u32 %r0, [%rd0];
-  add.u32 %r0, %r0, 1;
-  st.global.u32 [%rd0], %r0;
-  ret;
-}
-"""
-NOT_READY, ILLEGAL_ADDRESS = 600, 700
-HOST = ctypes.CFUNCTYPE(None, c_void_p)
-def stream(flags=1): return new(cuda.cuStreamCreate, flags)
-def event(): return new(cuda.cuEventCreate, 2)
-def fill(p, v, n, s=None): ok(cuda.cuMemsetD32Async(p, c_uint(v), c_size_t(n), s))
-def kernel(name):
-    return new(cuda.cuModuleGetFunction, new(cuda.cuModuleLoadData, PTX), name)
-def launch(k, p, s=None):
-    value = c_uint64(getattr(p, "value", p))
-    args = (c_void_p * 1)(ctypes.addressof(value))
-    return cuda.cuLaunchKernel(k, 1, 1, 1, 1, 1, 1, 0, s, args, None)
-def put(p, data, s=None): ok(cuda.cuMemcpyHtoDAsync_v2(p, data, c_size_t(len(data)), s))
-def get(p, nbytes, s=None):
-    back = create_string_buffer(nbytes)
-    ok(cuda.cuMemcpyDtoHAsync_v2(back, p, c_size_t(nbytes), s))
-    return back.raw
-ctx = context()
-'''
-
-
-@pytest.fixture(params=["0", "50", "5000"], ids=["sleeping", "spinning", "spinning-long"])
-def simulate(request: pytest.FixtureRequest, h100: str) -> Callable[[str], str]:
-    return lambda program: run(h100, TOOLS + textwrap.dedent(program), VGPU_SPIN_US=request.param)
 
 
 def calls_after_flags(log: Path) -> list[tuple[str, str]]:
@@ -79,8 +35,8 @@ def simulate_traced(h100: str, tmp_path: Path) -> Callable[[str], list[tuple[str
     return traced
 
 
-def test_a_wait_shows_all_that_was_given(simulate) -> None:
-    simulate(
+def test_a_wait_shows_all_that_was_given(simulate_spinning) -> None:
+    simulate_spinning(
         """
         p, s, t = alloc(4), stream(), stream(0)
         k = kernel(b"add_one")
@@ -95,9 +51,9 @@ def test_a_wait_shows_all_that_was_given(simulate) -> None:
     )
 
 
-def test_a_wait_for_one_stream_is_none_for_another(simulate) -> None:
+def test_a_wait_for_one_stream_is_none_for_another(simulate_spinning) -> None:
     """That one stream is done does not imply that the context or the legacy stream is done."""
-    simulate(
+    simulate_spinning(
         """
         s, t = stream(), stream(0)
         go = threading.Event()
@@ -126,8 +82,8 @@ def test_a_wait_for_one_stream_is_none_for_another(simulate) -> None:
     )
 
 
-def test_the_legacy_stream_waits_for_blocking_streams(simulate) -> None:
-    simulate(
+def test_the_legacy_stream_waits_for_blocking_streams(simulate_spinning) -> None:
+    simulate_spinning(
         """
         t = stream(0)
         order = []
@@ -142,8 +98,8 @@ def test_the_legacy_stream_waits_for_blocking_streams(simulate) -> None:
     )
 
 
-def test_events_are_as_far_as_their_stream(simulate) -> None:
-    simulate(
+def test_events_are_as_far_as_their_stream(simulate_spinning) -> None:
+    simulate_spinning(
         """
         s, e, later = stream(), event(), event()
         p = alloc(64)
@@ -166,9 +122,9 @@ def test_events_are_as_far_as_their_stream(simulate) -> None:
     )
 
 
-def test_an_event_in_a_held_stream_is_not_done_though_the_stream_was_idle(simulate) -> None:
+def test_an_event_in_a_held_stream_is_not_done_though_the_stream_was_idle(simulate_spinning) -> None:
     """An idle blocking stream waits for the legacy stream; work of another thread may come before the record."""
-    simulate(
+    simulate_spinning(
         """
         s, e = stream(0), event()
         p = alloc(64)
@@ -268,9 +224,9 @@ def test_a_record_in_an_idle_stream_replaces_one_that_is_not_over(simulate_trace
     assert records == ["queued", "queued", "local", "queued", "queued", "local"], waited
 
 
-def test_an_event_of_another_context_is_not_complete_without_asking(simulate) -> None:
+def test_an_event_of_another_context_is_not_complete_without_asking(simulate_spinning) -> None:
     """Recording it in a stream of this context is an error, which the next call that waits reports."""
-    simulate(
+    simulate_spinning(
         """
         e = event()
         other = new(cuda.cuCtxCreate_v2, 0, 0)
@@ -282,9 +238,9 @@ def test_an_event_of_another_context_is_not_complete_without_asking(simulate) ->
     )
 
 
-def test_many_threads_in_one_stream(simulate) -> None:
+def test_many_threads_in_one_stream(simulate_spinning) -> None:
     """After any thread has waited for a stream, earlier launches of all threads in that stream are done."""
-    simulate(
+    simulate_spinning(
         """
         s, k, N = stream(), kernel(b"add_one"), 40
         cells = [alloc(4) for _ in range(6)]
@@ -306,133 +262,9 @@ def test_many_threads_in_one_stream(simulate) -> None:
     )
 
 
-def test_copies_of_every_size(simulate) -> None:
-    simulate(
-        """
-        rng = random.Random(3)
-        s = stream()
-        sizes = [1, 4, 4095, 61440, 61441, 65536, 65537, 524288, 524289, 4194304, 8388608, 9000001]
-        big = alloc(max(sizes) + 64)
-        for n in sizes:
-            data = rng.randbytes(n)
-            for on in (s, None):
-                for at in (0, 3):
-                    p = c_uint64(big.value + at)
-                    source = create_string_buffer(data, n)
-                    put(p, source.raw if n < 1000 else data, on)
-                    assert get(p, n, on) == data, (n, at)
-                    put(p, bytes(n), on)
-                    ok(cuda.cuCtxSynchronize())  # the two streams do not wait for each other
-        """
-    )
-
-
-def test_the_source_may_be_overwritten_at_once(simulate) -> None:
-    simulate(
-        """
-        s, n = stream(), 20 << 20
-        p, source = alloc(n), create_string_buffer(20 << 20)
-        go = threading.Event()
-        for i in range(1, 4):
-            ctypes.memset(source, i, n)
-            ok(cuda.cuMemcpyHtoDAsync_v2(p, source, c_size_t(n), s))
-            ctypes.memset(source, 99, n)
-            assert get(p, n, s) == bytes([i]) * n
-        """
-    )
-
-
-def test_threads_copy_at_the_same_time(simulate) -> None:
-    simulate(
-        """
-        failed = []
-        threading.excepthook = lambda args: failed.append(args)
-        def work(i):
-            ok(cuda.cuCtxSetCurrent(ctx))
-            s, n = stream(), 3_000_000 + i
-            p = alloc(n)
-            for round in range(3):
-                data = bytes([i + 16 * round]) * n
-                put(p, data, s)
-                assert get(p, n, s) == data
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(10)]
-        for t in threads: t.start()
-        for t in threads: t.join()
-        assert not failed, failed
-        """
-    )
-
-
-def test_a_copy_behind_a_held_stream_waits_and_delays_nobody(simulate) -> None:
-    simulate(
-        """
-        s, t, n = stream(), stream(), 12 << 20
-        p, q = alloc(n), alloc(4)
-        go = threading.Event()
-        wait = HOST(lambda _: go.wait() and None)
-        ok(cuda.cuLaunchHostFunc(s, wait, None))
-        back = []
-        def fetch():
-            ok(cuda.cuCtxSetCurrent(ctx))
-            back.append(get(p, n, s))
-        reader = threading.Thread(target=fetch)
-        reader.start()
-        for i in range(50):
-            fill(q, i, 1, t)
-            assert get(q, 4, t) == i.to_bytes(4, "little")
-        assert not back
-        go.set()
-        reader.join()
-        assert len(back[0]) == n
-        """
-    )
-
-
-def test_a_copy_is_not_held_up_by_a_small_one_of_a_blocked_stream(simulate) -> None:
-    """The blocked stream may wait for what this thread does after the copy."""
-    simulate(
-        """
-        s, t = stream(), stream()
-        p, q = alloc(32 << 10), alloc(1 << 20)
-        go = threading.Event()
-        wait = HOST(lambda _: go.wait() and None)
-        ok(cuda.cuLaunchHostFunc(s, wait, None))
-        for _ in range(20): put(p, bytes(32 << 10), s)
-        for i in range(3):
-            put(q, bytes([i]) * (1 << 20), t)
-            assert get(q, 1 << 20, t) == bytes([i]) * (1 << 20)
-        go.set()
-        ok(cuda.cuCtxSynchronize())
-        """
-    )
-
-
-def test_short_copies_behind_a_held_stream_return_at_once(simulate) -> None:
-    """More than there are places for in the memory that they pass through, and their source is overwritten."""
-    simulate(
-        """
-        import threading
-        s, go = stream(), threading.Event()
-        hold = HOST(lambda _: go.wait() and None)
-        sizes = [(16 << 10) + 1, 20_000, 64 << 10]
-        places = [alloc(64 << 10) for _ in range(60)]
-        put(places[0], bytes(60_000), s)
-        ok(cuda.cuLaunchHostFunc(s, hold, None))
-        for i, place in enumerate(places):
-            data = bytearray([i + 1]) * sizes[i % 3]
-            put(place, bytes(data), s)
-        assert cuda.cuStreamQuery(s) == NOT_READY
-        go.set()
-        ok(cuda.cuStreamSynchronize(s))
-        for i, place in enumerate(places):
-            assert get(place, sizes[i % 3]) == bytes([i + 1]) * sizes[i % 3]
-        """
-    )
-
-
-def test_a_wait_after_a_copy_waits_for_what_another_thread_has_added(simulate) -> None:
+def test_a_wait_after_a_copy_waits_for_what_another_thread_has_added(simulate_spinning) -> None:
     """The copy's own flag is set before."""
-    simulate(
+    simulate_spinning(
         """
         import threading
         p, s = alloc(1 << 20), stream()
@@ -462,7 +294,7 @@ def test_a_wait_after_a_copy_waits_for_what_another_thread_has_added(simulate) -
     )
 
 
-def test_a_fault_ends_waits_and_copies_with_its_error(simulate) -> None:
+def test_a_fault_ends_waits_and_copies_with_its_error(simulate_spinning) -> None:
     for end in (
         "cuda.cuStreamSynchronize(s)",
         "cuda.cuCtxSynchronize()",
@@ -470,7 +302,7 @@ def test_a_fault_ends_waits_and_copies_with_its_error(simulate) -> None:
         "cuda.cuMemcpyDtoHAsync_v2(back, p, c_size_t(9 << 20), s)",
         "(cuda.cuEventRecord(e, s), cuda.cuEventSynchronize(e))[1]",
     ):
-        simulate(
+        simulate_spinning(
             f"""
             s, e, p, k = stream(), event(), alloc(9 << 20), kernel(b"wild")
             back = create_string_buffer(9 << 20)
@@ -483,8 +315,8 @@ def test_a_fault_ends_waits_and_copies_with_its_error(simulate) -> None:
         )
 
 
-def test_the_error_of_a_queued_call_is_told_at_the_next_wait(simulate) -> None:
-    simulate(
+def test_the_error_of_a_queued_call_is_told_at_the_next_wait(simulate_spinning) -> None:
+    simulate_spinning(
         """
         s, p = stream(), alloc(64)
         fill(p, 1, 16, s)
@@ -499,9 +331,9 @@ def test_the_error_of_a_queued_call_is_told_at_the_next_wait(simulate) -> None:
     )
 
 
-def test_contexts_come_and_go(simulate) -> None:
+def test_contexts_come_and_go(simulate_spinning) -> None:
     """Destroying a context unregisters the context's memory in the client and in the worker."""
-    simulate(
+    simulate_spinning(
         """
         def mapped(): return sum("vgpu-pinned" in line for line in open("/proc/self/maps"))
         for i in range(40):
