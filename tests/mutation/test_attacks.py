@@ -52,8 +52,8 @@ HOLES = [  # those that wait longest come first
     ),
     Hole(
         "AT12",
-        "daemon/vgpud/serving/server.py",
-        "asyncio.timeout(self.config.limits.attach_timeout_s)",
+        "daemon/vgpud/serving/conversation.py",
+        "asyncio.timeout(self._limits().attach_timeout_s)",
         "asyncio.timeout(None)",
         "tests/daemon/serving/test_server.py::test_a_session_that_says_nothing_is_ended",
         "TimeoutError: timed out",

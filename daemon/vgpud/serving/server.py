@@ -1,4 +1,6 @@
-"""The entry for clients: accept, identify, answer discovery; admission.py decides, handover.py gives workers."""
+"""The entry for clients: accept, identify, answer discovery; admission.py decides, handover.py gives workers.
+
+conversation.py reads and writes the frames."""
 
 from __future__ import annotations
 
@@ -6,7 +8,6 @@ import asyncio
 import contextlib
 import errno
 import socket
-import time
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,6 @@ from vgpud.log import get_logger
 from vgpud.nvml.service import NvmlService
 from vgpud.proto import (
     Attach,
-    Hello,
     HostConnection,
     Nvml,
     Ping,
@@ -29,8 +29,7 @@ from vgpud.proto import (
     RemoteProtocolError,
     Welcome,
 )
-from vgpud.proto.message import REGION, ClientMessage, HostMessage
-from vgpud.proto.state import State
+from vgpud.proto.message import REGION
 from vgpud.supervision.supervisor import WorkerStartError
 from vgpud.tenancy.peer import Peer, identify
 from vgpud.tenancy.promise import shortage
@@ -39,6 +38,7 @@ from vgpud.tenancy.share import within
 from vgpud.tenancy.tenant import Identified, identify_tenant
 
 from .admission import Admission, Refusal, common_version
+from .conversation import Conversation, Frozen, Gone, Silence
 from .pace import Pace
 from .peer_log import PeerLog
 from .pending import PendingConnections
@@ -61,21 +61,11 @@ if TYPE_CHECKING:
     from .listener import Listener
     from .succession import Incoming, Outgoing
 
-_LINGER_NBYTES = 64 * 1024
-_LINGER_S = 1.0
 _FREEZE_S = 5.0
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 # What a question costs the event loop (measured: 0.2 ms for a snapshot of NVML's answers), and how much of the loop one
 # client's questions may take, at once and in the long run.
 _QUESTION_S, _QUESTIONS_BURST_S, _QUESTIONS_SHARE = 0.0003, 0.1, 0.1
-
-
-class _Gone(Exception):
-    """The client closed the connection, or vanished."""
-
-
-class _Frozen(Exception):
-    """vgpud is being replaced; all frames that the client has begun have been answered."""
 
 
 @dataclass(slots=True)
@@ -127,8 +117,7 @@ class Server:
         self._pending = PendingConnections()
         self._pace = Pace(_QUESTIONS_SHARE, _QUESTIONS_BURST_S)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_frozen = False
-        self._silent: set[asyncio.Future[None]] = set()  # connections that wait for a frame
+        self._silence = Silence()
         self._frozen: list[tuple[socket.socket, Peer, _Welcomed | None]] = []
         self._accepting: list[asyncio.Task[None]] = []
 
@@ -199,10 +188,7 @@ class Server:
         that has begun a frame, or is being given a worker, has a few seconds; then its connection is closed.
         """
         await self.stop_accepting()
-        self._is_frozen = True
-        for future in list(self._silent):
-            if not future.done():
-                future.set_result(None)
+        self._silence.freeze()
         if self._tasks:
             _done, late = await asyncio.wait(list(self._tasks), timeout=_FREEZE_S)
             for task in late:
@@ -288,7 +274,7 @@ class Server:
 
     def admit(self, sock: socket.socket, peer: Peer, welcomed: _Welcomed | None = None) -> None:
         """Serve a connected, non-blocking socket of an identified peer, unless too many connections are pending."""
-        if self._is_frozen:
+        if self._silence.is_frozen:
             self._frozen.append((sock, peer, None))
             return
         if welcomed is not None:
@@ -324,17 +310,15 @@ class Server:
     # One connection, until it is closed or handed over to a worker
 
     async def _serve(self, sock: socket.socket, peer: Peer, welcomed: _Welcomed | None = None) -> None:
-        connection = HostConnection(welcomed=welcomed is not None)
+        is_welcomed = welcomed is not None
+        client = Conversation(sock, self._silence, lambda: self.config.limits, self._metrics, welcomed=is_welcomed)
         session: Session | None = None
         owner: Identified | None = None
         task = asyncio.current_task()
         assert task is not None
         try:
             if welcomed is None:
-                async with asyncio.timeout(self.config.limits.hello_timeout_s):
-                    await self._readable(sock)
-                    hello = await self._receive(sock, connection)
-                assert isinstance(hello, Hello)  # the only message that the state machine allows here
+                hello = await client.hello()
                 session = self._admission.open(hello, peer)
                 session.end = task.cancel
                 self._choose_devices(session)
@@ -351,31 +335,31 @@ class Server:
                     inventory = without_ipc(inventory)
                 region = self.regions[peer.vm or ""].fields if REGION in features else None
                 welcome = Welcome(common_version(hello), features, session.epoch, inventory, region=region)
-                await self._send(sock, connection, welcome)
+                await client.send(welcome)
                 self._waits_no_longer(peer, task)
             else:
                 session, features, owner = welcomed.session, welcomed.features, welcomed.owner
                 session.end = task.cancel
-            attach = await self._converse(sock, connection, session)
+            attach = await self._converse(client, session)
             await self._attach(sock, session, features, owner, attach)
             session = None  # the worker's now; closed after the worker is reaped
-        except _Frozen:
+        except Frozen:
             welcomed = None if session is None else _Welcomed(session, features, owner)
             self._frozen.append((sock.dup(), peer, welcomed))
             session = owner = None
         except Refusal as refusal:
-            await self._refuse(sock, connection, peer, refusal.code, refusal.reason)
+            await self._refuse(client, peer, refusal.code, refusal.reason)
         except RemoteProtocolError as error:
             if error.speaks_vgpu:
-                await self._refuse(sock, connection, peer, CudaError.INVALID_VALUE, f"protocol error: {error}")
+                await self._refuse(client, peer, CudaError.INVALID_VALUE, f"protocol error: {error}")
             else:
                 self._drop(peer, str(error))
         except TimeoutError:
             self._drop(peer, "too late")
-        except (_Gone, OSError) as error:
+        except (Gone, OSError) as error:
             if isinstance(error, OSError) and error.errno in _EXHAUSTED:  # vgpud's shortage (AT18)
                 reason = f"the host is short of something: {error.strerror}"
-                await self._refuse(sock, connection, peer, CudaError.OPERATING_SYSTEM, reason)
+                await self._refuse(client, peer, CudaError.OPERATING_SYSTEM, reason)
             elif session is None:
                 self._metrics.connections_dropped += 1
         except Exception:  # a bug in vgpud ends this connection, not the daemon
@@ -399,62 +383,19 @@ class Server:
         except ValueError as error:  # `gpus` of the configuration has changed, too, and vgpud has not been restarted
             raise Refusal(CudaError.NO_DEVICE, f"share {share.name}: {error}") from error
 
-    async def _readable(self, sock: socket.socket) -> None:
-        """Wait for a frame's first byte without reading it. Raises _Frozen."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        if self._is_frozen:
-            raise _Frozen
-        self._silent.add(future)
-        loop.add_reader(sock.fileno(), lambda: None if future.done() else future.set_result(None))
-        try:
-            await future
-        finally:
-            loop.remove_reader(sock.fileno())
-            self._silent.discard(future)
-        if self._is_frozen:
-            raise _Frozen
-
-    async def _receive(self, sock: socket.socket, connection: HostConnection) -> ClientMessage:
-        """The next message. Never reads past its last byte: what follows an attach is the worker's."""
-        loop = asyncio.get_running_loop()
+    async def _converse(self, client: Conversation, session: Session) -> Attach:
+        """Answer pings and NVML questions until the client attaches."""
         while True:
-            data = await loop.sock_recv(sock, min(connection.nbytes_wanted, 64 * 1024))
-            if not data:
-                raise _Gone
-            if connection.state is State.OPEN:
-                self._metrics.nbytes_before_admission += len(data)
-            message = connection.receive(data)
-            if message is not None:
-                return message
-
-    async def _send(self, sock: socket.socket, connection: HostConnection, message: HostMessage) -> None:
-        async with asyncio.timeout(self.config.limits.frame_timeout_s):
-            await asyncio.get_running_loop().sock_sendall(sock, connection.send(message))
-
-    async def _converse(self, sock: socket.socket, connection: HostConnection, session: Session) -> Attach:
-        """Answer pings and NVML questions until the client attaches. Only between frames may it idle."""
-        loop = asyncio.get_running_loop()
-        while True:
-            async with asyncio.timeout(self.config.limits.attach_timeout_s):
-                await self._readable(sock)
-                first = await loop.sock_recv(sock, connection.nbytes_wanted)  # does not wait
-            session.heard_at = time.monotonic()
-            if not first:
-                raise _Gone
-            message = connection.receive(first)
-            if message is None:
-                async with asyncio.timeout(self.config.limits.frame_timeout_s):
-                    message = await self._receive(sock, connection)
+            message = await client.question(session)
             if isinstance(message, Attach):
                 return message
             if isinstance(message, Nvml):
                 self._metrics.nvml_questions += 1
-                await self._send(sock, connection, await self.nvml.answer(message, session, self.sessions))
+                await client.send(await self.nvml.answer(message, session, self.sessions))
             else:
                 assert isinstance(message, Ping)
                 self._metrics.pings += 1
-                await self._send(sock, connection, Pong())
+                await client.send(Pong())
             # Limits questions as well, over all sessions of one client (AT15).
             await asyncio.sleep(self._pace.delay_s(session.peer.key, _QUESTION_S))
 
@@ -498,28 +439,10 @@ class Server:
 
     # Turning down
 
-    async def _refuse(
-        self, sock: socket.socket, connection: HostConnection, peer: Peer, code: CudaError, reason: str
-    ) -> None:
+    async def _refuse(self, client: Conversation, peer: Peer, code: CudaError, reason: str) -> None:
         self._metrics.count_refusal(code)
         self._peer_log.warn(peer, "refused", code=code.name, reason=reason)
-        try:
-            await self._send(sock, connection, Refused(code, reason))
-            sock.shutdown(socket.SHUT_WR)
-            await self._linger(sock)
-        except (OSError, TimeoutError):
-            pass
-
-    @staticmethod
-    async def _linger(sock: socket.socket) -> None:
-        """Read what the client still sends: closing a socket with unread bytes would reset TCP and lose the refusal."""
-        left_nbytes = _LINGER_NBYTES
-        async with asyncio.timeout(_LINGER_S):
-            while left_nbytes > 0:
-                data = await asyncio.get_running_loop().sock_recv(sock, left_nbytes)
-                if not data:
-                    return
-                left_nbytes -= len(data)
+        await client.refuse(code, reason)
 
     def _drop(self, peer: Peer, why: str) -> None:
         self._metrics.connections_dropped += 1
