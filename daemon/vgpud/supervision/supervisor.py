@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from vgpud.log import get_logger
 
+from .warm import WarmWorkers
 from .worker_process import Worker, adopt_worker, spawn_worker
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 _BACKOFF_FIRST_S = 0.25
 _BACKOFF_LAST_S = 30.0
 _FAILURES_BEFORE_REFUSAL = 2  # in a row: one may be chance, more mean a broken installation
-_WARM_RETRY_S = 30.0  # after a context could not be made: its device is full, perhaps
 _CACHE_CAP_NBYTES = 2**32  # the highest value in the documentation of NVIDIA's driver
 _LOOK_S = 1.0  # between two checks for workers that a signal has stopped
 _STARTING_CAP = 8  # workers that start at the same time: more would only make all of them late
@@ -89,7 +89,7 @@ class Supervisor:
             limits: see set_limits().
             metrics: the counters to update.
             shares_ids: whether workers of one tenant share a user id, as the backend requires; else each has its own.
-            warm_orders: for each device, what a worker must know to make a context on it (worker/control.py).
+            warm_orders: see WarmWorkers.
         """
         self._spawner = spawner
         self._limits = limits
@@ -98,9 +98,7 @@ class Supervisor:
         self._workers: set[Worker] = set()
         self._starting: set[Worker] = set()
         self._spares: list[Worker] = []
-        self._warm_orders = warm_orders or []
-        self._warm: dict[int, list[Worker]] = {order["device"]: [] for order in self._warm_orders}
-        self._warm_retry: asyncio.TimerHandle | None = None
+        self._warm = WarmWorkers(warm_orders or [], self._fill)
         self._shares_ids = shares_ids
         self._waiting: list[_Waiting] = []
         self._served_at = float("-inf")  # when a waiting client last got a worker, on the loop's clock
@@ -131,7 +129,7 @@ class Supervisor:
     @property
     def warm_pids(self) -> dict[int, list[int]]:
         """By device, the waiting processes that have already created a context."""
-        return {device: [worker.pid for worker in warm] for device, warm in self._warm.items() if warm}
+        return self._warm.pids
 
     def start(self) -> None:
         """Start the spare workers."""
@@ -146,9 +144,7 @@ class Supervisor:
         self._limits = limits
         while len(self._spares) > kept * limits.spare_workers:
             self._spares.pop().terminate()
-        for warm in self._warm.values():
-            while len(warm) > kept * limits.warm_workers:
-                warm.pop().terminate()
+        self._warm.limit(kept * limits.warm_workers)
         self._fill()
 
     def refuse(self, why: str) -> None:
@@ -220,10 +216,8 @@ class Supervisor:
         """A waiting worker that the owner may have, if there is one; from now on it belongs to the owner."""
         if self._workers_of(owner):
             return None  # those that wait have other user ids
-        worker = None
-        if self._warm.get(device):
-            worker = self._warm[device].pop(0)
-            self._metrics.warm_workers_taken += 1
+        worker = self._warm.pop(device)
+        self._metrics.warm_workers_taken += worker is not None
         while worker is None and self._spares:
             spare = self._spares.pop(0)
             worker = None if spare.has_hung_up else spare  # one that has just died is still to be reaped
@@ -330,11 +324,8 @@ class Supervisor:
         self._stopping = True
         if self._refill is not None:
             self._refill.cancel()
-        if self._warm_retry is not None:
-            self._warm_retry.cancel()
         self._spares.clear()
-        for warm in self._warm.values():
-            warm.clear()
+        self._warm.close()
         self._starting.clear()
         if self._look is not None:
             self._look.cancel()
@@ -372,16 +363,9 @@ class Supervisor:
                 break
             if not self._spawn(None, owner, environment):
                 return
-        if self._warm_retry is not None:
-            return
-        for order in self._warm_orders:
-            device = order["device"]
-            while (
-                len(self._warm[device]) + self._starting_count(device) < self._limits.warm_workers
-                and len(self._starting) < _STARTING_CAP
-            ):
-                if not self._spawn(order):
-                    return
+        for order in self._warm.lacking(self._limits.warm_workers, self._starting_count):
+            if len(self._starting) >= _STARTING_CAP or not self._spawn(order):
+                return
 
     def _lacking(self) -> list[tuple[object, Environment]]:
         """The owners and environments of workers to start: those of waiting clients, and none for each missing
@@ -424,16 +408,6 @@ class Supervisor:
         self._metrics.workers_started += 1
         return True
 
-    def _warm_failed(self, worker: Worker) -> None:
-        """Clients are served without warm workers, which are tried again later: the device may be full."""
-        self._log.warning("no warm worker", device=worker.warm_device, why=worker.last_line or worker.how_it_ended)
-        if self._warm_retry is None and not self._stopping:
-            self._warm_retry = asyncio.get_running_loop().call_later(_WARM_RETRY_S, self._try_warm_again)
-
-    def _try_warm_again(self) -> None:
-        self._warm_retry = None
-        self._fill()
-
     def _start_failed(self, why: str) -> None:
         """Retry with growing delays, so that a broken installation does not loop; in the end fail the waiting
         clients.
@@ -465,11 +439,7 @@ class Supervisor:
         self._starting.discard(worker)
         self._failures_in_row = 0
         if worker.warm_device is not None:
-            warm = self._warm[worker.warm_device]
-            if len(warm) < self._limits.warm_workers:
-                warm.append(worker)
-            else:
-                worker.terminate()  # fewer are wanted than when it was started
+            self._warm.add(worker, self._limits.warm_workers)
             self._fill()
             return
         self._waiting = [each for each in self._waiting if not each.future.done()]
@@ -508,10 +478,9 @@ class Supervisor:
         """Handle the end of a warm worker. False: the worker already had a client."""
         if worker in self._starting:
             self._starting.discard(worker)
-        elif worker in self._warm[worker.warm_device or 0]:
-            self._warm[worker.warm_device or 0].remove(worker)
-        else:
+        elif not self._warm.remove(worker):
             return False
-        self._warm_failed(worker)
+        if not self._stopping:
+            self._warm.failed(worker)
         self._fill()
         return True
