@@ -268,10 +268,12 @@ def test_a_signal_while_the_daemon_starts(vgpu):
 
 
 def test_nothing_is_left_when_vgpu_run_is_killed(vgpu):
-    process = vgpu.start(*shell("echo ready; exec sleep 2"))
-    assert process.stdout.readline() == "ready\n"
+    process = vgpu.start(*shell("echo $$; exec sleep 600"))
+    program = int(process.stdout.readline())
     assert vgpu.daemons()
     process.kill()
+    process.wait()
+    os.kill(program, signal.SIGKILL)
     process.communicate(timeout=PATIENCE_S)
     wait_until(lambda: not vgpu.daemons() and not list(vgpu.temporary.iterdir()))
 
