@@ -2,18 +2,22 @@
 torch, as the operators need a card."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
+from vgpud.bench.side import Side
 
-from tests.conformance.op_db import ROUNDS, again, outcomes, report
+from tests.conformance import op_db
+from tests.conformance.op_db import outcomes, report
 
-# torch with two operators: one whose samples come from a set of strings, one whose result depends on unset memory.
+# torch with three operators: one whose samples come from a set of strings, one whose result depends on unset memory,
+# one that is wrong on the side whose environment says so.
 STAND_IN = """
-import collections, itertools, numpy as np
+import collections, os, numpy as np
 
 class Tensor:
-    layout, requires_grad, freed = "strided", False, 0
+    layout, requires_grad, freed = "strided", False, int(os.environ.get("WRONG", 0))
 
     def __init__(self, *values):
         self.values = np.array(values, np.uint8)
@@ -49,7 +53,7 @@ def full(size, value, **_):
 op_db = [
     Operator("sets", lambda value: sum(map(ord, value)), lambda: {f"sample {i}" for i in range(5)}),
     Operator("unset", lambda value: Tensor.freed, lambda: (0, 1)),
-    Operator("plain", lambda value: 7, lambda: (0, 1)),
+    Operator("plain", lambda value: 7 + int(os.environ.get("WRONG", 0)), lambda: (0, 1)),
 ]
 """
 TREE = "def tree_flatten(value): return ([value], None)"
@@ -93,9 +97,33 @@ def test_samples_from_a_set_are_the_same_in_each_process(stand_in: dict[str, str
     assert not found[0][1]
 
 
-def test_what_depends_on_unset_memory_differs_in_the_rounds(stand_in: dict[str, str]) -> None:
-    seen = again(stand_in, ["unset int64 1", "plain int64 0"], 1, 5, 60)
-    assert {name: len(values) for name, values in seen.items()} == {"unset int64 1": ROUNDS, "plain int64 0": 1}
+class Host:
+    """In vgpud's place: the remoted side has another environment."""
+
+    def __init__(self, *_: object) -> None:
+        self.side = Side("shm", {"WRONG": "200"})
+
+    def __enter__(self) -> "Host":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_what_differs_is_computed_again(
+    stand_in: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("vgpud.bench.side.Host", Host)
+    monkeypatch.setattr("sys.argv", ["op_db", "--parts", "1", "--limit-s", "60"])
+    for name in ("PYTHONPATH", "PYTHONHASHSEED"):
+        monkeypatch.setenv(name, stand_in[name])
+    assert op_db.main() == 1
+    said = capsys.readouterr().out
+    assert "unstable natively: unset:int64:0 unset:int64:1\n" in said
+    assert re.findall("different: (plain int64 .): natively =.*, remoted (=.*); again (=.*)", said) == [
+        (f"plain int64 {i}", wrong, wrong) for i in range(2) for wrong in [re.findall("remoted (=[0-9a-f]*)", said)[i]]
+    ]
+    assert "9 results natively, 7 always the same" in said
 
 
 def test_what_differs_natively_when_it_is_repeated_is_unstable(capsys) -> None:
