@@ -13,6 +13,7 @@ from vgpusim.codegen.lane_value import LANES, Value
 
 _LEAST_NBITS = 32  # of elements whose accesses are worth code for each lane
 _HALF = WARP // 2
+_LOWER = (1 << _HALF) - 1
 _INSIDE_HALVES = 0x7FFF7FFF  # bit l: lanes l and l + 1 are in the same half
 _INLINE_INSTRUCTIONS = 300  # of the largest kernel whose accesses have code of their own: a thousand take LLVM long
 
@@ -36,13 +37,13 @@ def can_place(e: Emitter, at: Value, nbits: int) -> bool:
 
 
 def gather_placed(e: Emitter, at: Value, nbits: int, mask: str) -> str:
-    """Elements at known distances from lane 0's address: loads from there, if all lanes act."""
-    name, kind, lanes, acting = e.unique("placed"), LANES.int(nbits), WARP, mask
+    """Elements of the acting lanes, which are `mask`, at known distances from lane 0's address: loads from there, if
+    all lanes act."""
+    name, kind, lanes, bits, every = e.unique("placed"), LANES.int(nbits), WARP, e.mask_bits(), -1
     if at.pattern.steps[-1] == 0:  # both halves of the warp load the same elements
-        lower, upper = (_half(e, mask, side) for side in (0, 1))
-        acting, lanes = e.v(f"or <{_HALF} x i1> {lower}, {upper}"), _HALF
-    bits = e.v(f"bitcast <{lanes} x i1> {acting} to i{lanes}")
-    e.e(f"br i1 {e.v(f'icmp eq i{lanes} {bits}, -1')}, label %{name}.all, label %{name}.some")
+        bits = e.v(f"or i32 {e.v(f'lshr i32 {bits}, {_HALF}')}, {e.v(f'and i32 {bits}, {_LOWER}')}")
+        lanes, every = _HALF, _LOWER
+    e.e(f"br i1 {e.v(f'icmp eq i32 {bits}, {every}')}, label %{name}.all, label %{name}.some")
     e.label(f"{name}.all")
     text = f"<{lanes} x i{nbits}> poison"
     for lane in range(lanes):
@@ -60,10 +61,9 @@ def gather_placed(e: Emitter, at: Value, nbits: int, mask: str) -> str:
 
 
 def scatter_placed(e: Emitter, at: Value, text: str, nbits: int, mask: str) -> None:
-    """Elements to known distances from lane 0's address: stores there, if each half of the warp acts as a whole, as on
-    the sides of many a branch. Of lanes with one address the highest wins."""
-    name, kind = e.unique("placed"), LANES.int(nbits)
-    bits = e.v(f"bitcast <{WARP} x i1> {mask} to i{WARP}")
+    """Elements of the acting lanes, which are `mask`, to known distances from lane 0's address: stores there, if each
+    half of the warp acts as a whole, as on the sides of many a branch. Of lanes with one address the highest wins."""
+    name, kind, bits = e.unique("placed"), LANES.int(nbits), e.mask_bits()
     changes = e.v(f"xor i32 {bits}, {e.v(f'ashr i32 {bits}, 1')}")  # where a lane acts and its neighbour does not
     split = e.v(f"icmp ne i32 {e.v(f'and i32 {changes}, {_INSIDE_HALVES}')}, 0")
     e.e(f"br i1 {split}, label %{name}.some, label %{name}.0")
@@ -80,11 +80,6 @@ def scatter_placed(e: Emitter, at: Value, text: str, nbits: int, mask: str) -> N
     scatter(e, e.vector(at), text, nbits, mask)
     e.e(f"br label %{name}.end")
     e.label(f"{name}.end")
-
-
-def _half(e: Emitter, mask: str, side: int) -> str:
-    lanes = ", ".join(f"i32 {side * _HALF + lane}" for lane in range(_HALF))
-    return e.v(f"shufflevector <{WARP} x i1> {mask}, <{WARP} x i1> poison, <{_HALF} x i32> <{lanes}>")
 
 
 def _place(e: Emitter, at: Value, lane: int) -> str:

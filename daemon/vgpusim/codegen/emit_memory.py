@@ -208,12 +208,14 @@ def _load_probed(e: Emitter, where: str, nbits: int, mask: str | None) -> str:
     e.label(f"{name}.row")
     fetch_ahead(e, at, nbytes)
     rows = load_segments(e, at, nbits, mask)
+    e.e(f"br label %{name}.loaded")
+    e.label(f"{name}.loaded")
     e.e(f"br label %{name}.end")
     e.label(f"{name}.each")
     each = gather(e, where, nbits, mask or "splat (i1 true)")
     e.e(f"br label %{name}.end")
     e.label(f"{name}.end")
-    return e.v(f"phi {kind} [ {rows}, %{name}.row ], [ {each}, %{name}.each ]")
+    return e.v(f"phi {kind} [ {rows}, %{name}.loaded ], [ {each}, %{name}.each ]")
 
 
 def _row_of_acting(e: Emitter, where: str, nbytes: int, mask: str) -> tuple[Value, str]:

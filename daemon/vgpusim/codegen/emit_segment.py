@@ -6,6 +6,8 @@ The lanes are halved until a part is such a segment: part (first lane, n) is lan
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from vgpusim.codegen import native
 from vgpusim.codegen.abi import WARP
 from vgpusim.codegen.emit_masked import scatter_row
@@ -17,6 +19,13 @@ _MAX_SEGMENTS = 8  # with more accesses a gather is as fast
 _MAX_SMALL_SEGMENTS = WARP  # of elements a gather has no instruction for
 _MAX_BRANCHES = 2  # from 2**3 lanes on a loop over those that act is faster than a branch for each
 _PAGE_NBYTES = 4096  # the smallest of any processor
+
+
+class Acting(NamedTuple):
+    """Those of 2**n lanes that act: a vector of bits, and the same bits as an i32. What is not used is not computed."""
+
+    lanes: str
+    bits: str
 
 
 def segments(pattern: Pattern, nbytes: int) -> int | None:
@@ -40,7 +49,7 @@ def is_row(pattern: Pattern, n: int, nbytes: int) -> bool:
 
 def load_segments(e: Emitter, at: Value, nbits: int, mask: str | None) -> str:
     """The elements of all acting lanes."""
-    return _load(e, at, nbits, mask, 0, LANE_BITS)
+    return _load(e, at, nbits, _acting(e, mask), 0, LANE_BITS)
 
 
 def has_rows_of_tuples(pattern: Pattern, nbytes: int, count: int) -> bool:
@@ -52,7 +61,7 @@ def has_rows_of_tuples(pattern: Pattern, nbytes: int, count: int) -> bool:
 
 def load_segments_of_tuples(e: Emitter, at: Value, nbits: int, count: int) -> str:
     """`count` consecutive elements of each acting lane, lane after lane."""
-    return _load(e, at, nbits, e.mask(), 0, LANE_BITS, count)
+    return _load(e, at, nbits, _acting(e, e.mask()), 0, LANE_BITS, count)
 
 
 def load_part(e: Emitter, at: Value, nbits: int, first: int, n: int, count: int) -> str:
@@ -60,7 +69,7 @@ def load_part(e: Emitter, at: Value, nbits: int, first: int, n: int, count: int)
     return _load(e, at, nbits, None, first, n, count)
 
 
-def _load(e: Emitter, at: Value, nbits: int, mask: str | None, first: int, n: int, count: int = 1) -> str:
+def _load(e: Emitter, at: Value, nbits: int, mask: Acting | None, first: int, n: int, count: int = 1) -> str:
     """The elements of 2**n lanes from lane `first`, `count` of each, lane after lane."""
     kind, nbytes = f"<{count << n} x i{nbits}>", nbits // 8
     if is_row(at.pattern, n, nbytes * count):
@@ -72,7 +81,8 @@ def _load(e: Emitter, at: Value, nbits: int, mask: str | None, first: int, n: in
         place = _pointer(e, at, first)
         if mask is not None:  # nothing is read where no lane acts
             nowhere = e.stack("nowhere", "[4 x i64]")  # the widest tuple
-            place = e.v(f"select i1 {_any(e, mask, n)}, ptr {place}, ptr {nowhere}")
+            some = e.v(f"icmp ne i32 {mask.bits}, 0")
+            place = e.v(f"select i1 {some}, ptr {place}, ptr {nowhere}")
         if count > 1:
             own = f"<{count} x i{nbits}>"
             element = e.v(f"load {own}, ptr {place}, align {nbytes}")
@@ -84,29 +94,30 @@ def _load(e: Emitter, at: Value, nbits: int, mask: str | None, first: int, n: in
     half = 1 << (n - 1)
     lower, upper = (_part(e, mask, n, side) for side in (0, 1))
     if at.pattern.steps[n - 1] == 0:
-        either = mask and e.v(f"or <{half} x i1> {lower}, {upper}")
-        low = high = _load(e, at, nbits, either, first, n - 1, count)
+        low = high = _load(e, at, nbits, _either(e, lower, upper, half), first, n - 1, count)
     else:
         low = _load(e, at, nbits, lower, first, n - 1, count)
         high = _load(e, at, nbits, upper, first + half, n - 1, count)
     return e.joined([low, high], nbits, half * count)
 
 
-def _load_masked(e: Emitter, place: str, nbits: int, mask: str, n: int, count: int) -> str:
+def _load_masked(e: Emitter, place: str, nbits: int, acting: Acting, n: int, count: int) -> str:
     """Consecutive elements of those of 2**n lanes that act."""
-    kind, nbytes, name = f"<{count << n} x i{nbits}>", nbits // 8, ""
-    if lacks_masks(nbits):
+    kind, nbytes, lanes, name = f"<{count << n} x i{nbits}>", nbits // 8, acting.lanes, ""
+    if _avoids_masks(e, nbits):
         name = e.unique("whole")
-        e.e(f"br i1 {_is_harmless(e, place, mask, n, nbytes * count)}, label %{name}.all, label %{name}.some")
+        harmless = _is_harmless(e, place, acting.bits, n, nbytes * count)
+        e.e(f"br i1 {harmless}, label %{name}.all, label %{name}.some")
         e.label(f"{name}.all")
         whole = e.v(f"load {kind}, ptr {place}, align {nbytes}")
         e.e(f"br label %{name}.end")
         e.label(f"{name}.some")
+        lanes = _lanes(e, acting.bits, n, nbits)
     if count > 1:
         order = ", ".join(f"i32 {k // count}" for k in range(count << n))
-        mask = e.v(f"shufflevector <{1 << n} x i1> {mask}, <{1 << n} x i1> poison, <{count << n} x i32> <{order}>")
+        lanes = e.v(f"shufflevector <{1 << n} x i1> {lanes}, <{1 << n} x i1> poison, <{count << n} x i32> <{order}>")
     some = e.v(e.call(kind, f"llvm.masked.load.v{count << n}i{nbits}.p0", ("ptr", place), ("i32", str(nbytes)),
-                      (f"<{count << n} x i1>", mask), (kind, "zeroinitializer")))  # fmt: skip
+                      (f"<{count << n} x i1>", lanes), (kind, "zeroinitializer")))  # fmt: skip
     if not name:
         return some
     e.e(f"br label %{name}.end")
@@ -114,20 +125,24 @@ def _load_masked(e: Emitter, place: str, nbits: int, mask: str, n: int, count: i
     return e.v(f"phi {kind} [ {whole}, %{name}.all ], [ {some}, %{name}.some ]")
 
 
-def _store_masked(e: Emitter, place: str, text: str, nbits: int, mask: str, n: int) -> None:
-    kind, nbytes, name = f"<{1 << n} x i{nbits}>", nbits // 8, ""
-    if lacks_masks(nbits):
+def _store_masked(e: Emitter, place: str, text: str, nbits: int, acting: Acting, n: int) -> None:
+    """Consecutive elements of those of 2**n lanes that act."""
+    kind, nbytes, lanes, name = f"<{1 << n} x i{nbits}>", nbits // 8, acting.lanes, ""
+    if _avoids_masks(e, nbits):
         name = e.unique("whole")
-        e.e(f"br i1 {_every(e, mask, n)}, label %{name}.all, label %{name}.some")
+        e.e(f"br i1 {e.v(f'icmp eq i32 {acting.bits}, {_every(n)}')}, label %{name}.all, label %{name}.part")
         e.label(f"{name}.all")
         e.e(f"store {kind} {text}, ptr {place}, align {nbytes}")
         e.e(f"br label %{name}.end")
+        e.label(f"{name}.part")
+        e.e(f"br i1 {e.v(f'icmp eq i32 {acting.bits}, 0')}, label %{name}.end, label %{name}.some")
         e.label(f"{name}.some")
-    if name and n > _MAX_BRANCHES:
-        scatter_row(e, place, text, nbits, mask, n)
+        lanes = _lanes(e, acting.bits, n, nbits)
+    if lacks_masks(nbits) and n > _MAX_BRANCHES:
+        scatter_row(e, place, text, nbits, lanes, n)
     else:
         e.e(e.call("void", f"llvm.masked.store.v{1 << n}i{nbits}.p0", (kind, text), ("ptr", place),
-                   ("i32", str(nbytes)), (f"<{1 << n} x i1>", mask)))  # fmt: skip
+                   ("i32", str(nbytes)), (f"<{1 << n} x i1>", lanes)))  # fmt: skip
     if name:
         e.e(f"br label %{name}.end")
         e.label(f"{name}.end")
@@ -138,18 +153,36 @@ def lacks_masks(nbits: int) -> bool:
     return nbits < 32 and not native.has_masked_gathers()
 
 
-def _every(e: Emitter, mask: str, n: int) -> str:
-    return e.v(f"icmp eq i{1 << n} {e.v(f'bitcast <{1 << n} x i1> {mask} to i{1 << n}')}, -1")
+def _avoids_masks(e: Emitter, nbits: int) -> bool:
+    """Whether accesses of all lanes are worth branches. Without AVX-512 it takes some ten instructions to make a mask,
+    and an AMD processor needs ten times as long for a masked store as for a plain one."""
+    return lacks_masks(nbits) or not (native.has_masked_gathers() or e.is_large)
 
 
-def _is_harmless(e: Emitter, place: str, mask: str, n: int, nbytes: int) -> str:
+def _every(n: int) -> int:
+    """The bits of 2**n lanes as an i32."""
+    return (1 << (1 << n)) - 1 if n < LANE_BITS else -1
+
+
+def _lanes(e: Emitter, bits: str, n: int, nbits: int) -> str:
+    """The lanes of those bits, in the form that accesses of such elements need: a mask of another form, or of another
+    basic block, is converted."""
+    count, kind = 1 << n, f"<{1 << n} x i{max(nbits, 32)}>"
+    own = e.constants(max(nbits, 32), [1 << lane for lane in range(count)])
+    one = e.v(f"insertelement <{count} x i32> poison, i32 {bits}, i32 0")
+    each = e.v(f"shufflevector <{count} x i32> {one}, <{count} x i32> poison, <{count} x i32> zeroinitializer")
+    if nbits > 32:
+        each = e.v(f"zext <{count} x i32> {each} to {kind}")
+    return e.v(f"icmp eq {kind} {e.v(f'and {kind} {each}, {own}')}, {own}")
+
+
+def _is_harmless(e: Emitter, place: str, bits: str, n: int, nbytes: int) -> str:
     """Whether a load of all of 2**n lanes, each of so many bytes, touches no page that a load of those that act does
     not touch."""
-    bits = e.v(f"bitcast <{1 << n} x i1> {mask} to i{1 << n}")
     within = e.v(f"and i64 {e.v(f'ptrtoint ptr {place} to i64')}, {_PAGE_NBYTES - 1}")
     one_page = e.v(f"icmp ule i64 {within}, {_PAGE_NBYTES - (nbytes << n)}")
-    some = e.v(f"icmp ne i{1 << n} {bits}, 0")
-    return e.v(f"or i1 {e.v(f'icmp eq i{1 << n} {bits}, -1')}, {e.v(f'and i1 {some}, {one_page}')}")
+    some = e.v(f"icmp ne i32 {bits}, 0")
+    return e.v(f"or i1 {e.v(f'icmp eq i32 {bits}, {_every(n)}')}, {e.v(f'and i1 {some}, {one_page}')}")
 
 
 def load_tuples(e: Emitter, at: str, nbits: int, count: int) -> list[str]:
@@ -218,10 +251,10 @@ def store_reordered(e: Emitter, at: Value, text: str, nbits: int, order: tuple[l
 
 def store_segments(e: Emitter, at: Value, text: str, nbits: int, mask: str | None) -> None:
     """Store the elements of all acting lanes."""
-    _store(e, at, text, nbits, mask, 0, LANE_BITS)
+    _store(e, at, text, nbits, _acting(e, mask), 0, LANE_BITS)
 
 
-def _store(e: Emitter, at: Value, text: str, nbits: int, mask: str | None, first: int, n: int) -> None:
+def _store(e: Emitter, at: Value, text: str, nbits: int, mask: Acting | None, first: int, n: int) -> None:
     kind, nbytes = f"<{1 << n} x i{nbits}>", nbits // 8
     if is_row(at.pattern, n, nbytes):
         place = _pointer(e, at, first)
@@ -254,15 +287,24 @@ def place_of_lane(e: Emitter, at: Value, lane: int) -> str:
     return e.v(f"add i64 {at.text}, {at.pattern.offsets()[lane]}") if lane else at.text
 
 
-def _part(e: Emitter, mask: str | None, n: int, side: int) -> str | None:
-    """The lower or upper half of a mask of 2**n lanes."""
-    if mask is None:
+def _acting(e: Emitter, mask: str | None) -> Acting | None:
+    """Lanes of a warp; `mask`: Emitter.mask()."""
+    return None if mask is None else Acting(mask, e.mask_bits())
+
+
+def _part(e: Emitter, acting: Acting | None, n: int, side: int) -> Acting | None:
+    """The lower or upper half of 2**n lanes."""
+    if acting is None:
         return None
     half = 1 << (n - 1)
     indices = ", ".join(f"i32 {side * half + k}" for k in range(half))
-    return e.v(f"shufflevector <{1 << n} x i1> {mask}, <{1 << n} x i1> poison, <{half} x i32> <{indices}>")
+    lanes = e.v(f"shufflevector <{1 << n} x i1> {acting.lanes}, <{1 << n} x i1> poison, <{half} x i32> <{indices}>")
+    bits = e.v(f"lshr i32 {acting.bits}, {half}") if side else e.v(f"and i32 {acting.bits}, {_every(n - 1)}")
+    return Acting(lanes, bits)
 
 
-def _any(e: Emitter, mask: str, n: int) -> str:
-    bits = e.v(f"bitcast <{1 << n} x i1> {mask} to i{1 << n}")
-    return e.v(f"icmp ne i{1 << n} {bits}, 0") if n else bits
+def _either(e: Emitter, lower: Acting | None, upper: Acting | None, half: int) -> Acting | None:
+    if lower is None or upper is None:
+        return None
+    lanes = e.v(f"or <{half} x i1> {lower.lanes}, {upper.lanes}")
+    return Acting(lanes, e.v(f"or i32 {lower.bits}, {upper.bits}"))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from vgpusim.codegen import emit_masked, emit_segment, native
+from vgpusim.codegen import emit_masked, native
 
 from tests.vgpusim.codegen import harness
 from tests.vgpusim.codegen.harness import HEADER, run
@@ -89,17 +89,16 @@ def test_columns(nbits: int, columns: int, low: int, high: int) -> None:
     assert np.array_equal(stored, expected)
 
 
-@pytest.mark.parametrize("nbytes", [1, 2])
-def test_a_row_ends_with_the_last_page(nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row of small elements, of which some lanes act, is loaded whole only where that reaches no other page."""
-    monkeypatch.setattr(emit_segment, "lacks_masks", lambda nbits: True)
+@pytest.mark.parametrize("nbytes", [1, 2, 4, 8])
+def test_a_row_ends_with_the_last_page(nbytes: int) -> None:
+    """A row of which some lanes act is loaded whole only where that reaches no other page."""
     pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
     at = ctypes.addressof(ctypes.c_char.from_buffer(pages))
     assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(at + mmap.PAGESIZE), mmap.PAGESIZE, 0) == 0
     memory = np.frombuffer(pages, f"u{nbytes}", mmap.PAGESIZE // nbytes)
     memory[:] = np.random.default_rng(2).integers(1, 256, len(memory))
     text = f""".visible .entry k(.param .u64 from, .param .u64 to, .param .u32 n) {{
-.reg .b32 %r<6>; .reg .b64 %x<6>; .reg .b16 %v; .reg .pred %p;
+.reg .b32 %r<6>; .reg .b64 %x<6>; .reg .b{max(16, 8 * nbytes)} %v; .reg .pred %p;
 ld.param.u64 %x0, [from]; ld.param.u64 %x1, [to]; ld.param.u32 %r0, [n]; mov.u32 %r1, %tid.x; and.b32 %r2, %r1, 31;
 setp.ge.s32 %p, %r2, %r0; mul.wide.s32 %x2, %r1, {nbytes}; add.s64 %x3, %x0, %x2; add.s64 %x4, %x1, %x2;
 @%p bra END; ld.global.b{8 * nbytes} %v, [%x3]; st.global.b{8 * nbytes} [%x4], %v; END: ret; }}"""
@@ -110,3 +109,28 @@ setp.ge.s32 %p, %r2, %r0; mul.wide.s32 %x2, %r1, {nbytes}; add.s64 %x3, %x0, %x2
         expected[:acting], expected[32 : 32 + acting] = memory[start:][:acting], memory[start + 32 :]
         assert np.array_equal(out, expected)
     ctypes.CDLL(None).mprotect(ctypes.c_void_p(at + mmap.PAGESIZE), mmap.PAGESIZE, mmap.PROT_READ)
+
+
+# A tile whose rows have 16 elements; which lanes act is read.
+_TILE = """.visible .entry k(.param .u64 from, .param .u64 to, .param .u64 acts, .param .u32 pitch) {{
+.reg .b32 %r<6>; .reg .b64 %x<8>; .reg .b{nbits} %v; .reg .pred %p;
+ld.param.u64 %x0, [from]; ld.param.u64 %x1, [to]; ld.param.u64 %x2, [acts]; ld.param.u32 %r0, [pitch];
+mov.u32 %r1, %tid.x; mov.u32 %r2, %tid.y; mad.lo.u32 %r3, %r2, 16, %r1; mad.wide.u32 %x3, %r3, 4, %x2;
+ld.global.u32 %r4, [%x3]; setp.eq.u32 %p, %r4, 0; mad.lo.s32 %r5, %r2, {pitch}, %r1;
+mul.wide.s32 %x4, %r5, {nbytes}; add.s64 %x5, %x0, %x4; add.s64 %x6, %x1, %x4;
+@%p bra END; ld.global.b{nbits} %v, [%x5]; st.global.b{nbits} [%x6], %v; END: ret; }}
+"""
+
+
+@pytest.mark.parametrize("nbits", [8, 16, 32, 64])
+@pytest.mark.parametrize("pitch", ["20", "%r0"])  # how far rows are apart is known, or read
+def test_tiles(nbits: int, pitch: str) -> None:
+    """Rows that all lanes take, none, and some; the other elements keep their values."""
+    rng, nbytes = np.random.default_rng(9), nbits // 8
+    acts = rng.integers(0, 2, (16, 16), dtype=np.uint32)
+    acts[0], acts[1], acts[2], acts[4:6], acts[7] = 0, 1, 1, 0, 1
+    source = rng.integers(1, 1 << (nbits - 1), (16, 20), dtype=f"u{nbytes}")
+    out = np.zeros_like(source)
+    text = HEADER + _TILE.format(nbits=nbits, nbytes=nbytes, pitch=pitch).replace(".b8 %v;", ".b16 %v;", 1)
+    run(text, "k", 1, (16, 16, 1), [source, out, acts, 20])
+    assert np.array_equal(out, np.where(np.pad(acts, ((0, 0), (0, 4))), source, 0))
