@@ -13,12 +13,12 @@ commit, and what the machine did besides. The exit code is 1 if a step failed; t
 longer than many a machine is lent for a command. With `--built DIR` the second call uses what the first has built.
 tests/gpu/page.py puts the results into the page. The plan (two cards, 32 processors, nothing else on the machine):
 
-- `--part checks`: builds (45 s); then side by side (340 s) the test of addresses (claim), tests/gpu, conformance on
+- `--part checks`: builds (45 s); then side by side (225 s) the test of addresses (claim), tests/gpu, conformance on
   both channels, NVIDIA's samples (`--samples`) and, on the second card, PyTorch's operators; then, alone, the tests
-  that fill a card's memory (165 s).
-- `--part measurements`, each alone: driver calls (25 s), their stages (45), the profile (25); training over TCP on the
-  second card and half of the processors, beside what tenants get of the first (140); two devices, with NCCL over a
-  socket at the end (185); `vgpu bench` (120). With one card or fewer processors none runs beside another.
+  that fill a card's memory (105 s).
+- `--part measurements`, each alone: driver calls (20 s), their stages (40), the profile (30); training over TCP on the
+  second card and half of the processors, beside what tenants get of the first (130); two devices, with NCCL over a
+  socket at the end (160); `vgpu bench` (105). With one card or fewer processors none runs beside another.
 
 Seconds are shares of what is left when a group begins, so what ends early leaves its time to the next. A step that is
 out of time is ended; what it has printed stays.
@@ -57,19 +57,19 @@ BUILD = (
 LEFT_OUT = {"llvmlite", "pyroute2"}  # for the simulator, which is not tested here, and for the doctor's routes
 NOT_COPIED = (".git", ".venv", "build", "_gen", "_lib", "*.so", "*.whl", "__pycache__", ".*_cache")
 VGPU = "import sys; from vgpud.cli.main import vgpu; sys.exit(vgpu())"
-# By --renew, for each part: steps that run at once, and how many seconds they need on two H200s with 32 processors: as
-# at b87586a6, or an estimate for what did not end there or is new.
+# By --renew, for each part: steps that run at once, and how many seconds they needed on two H200s at b09ff7f6, checks
+# on 20 processors, measurements on 32.
 Groups = tuple[tuple[tuple[str, ...], int], ...]
-CHECKS: Groups = ((("claim", "tests", "conformance", "samples", "op_db"), 340), (("memory",), 165))
+CHECKS: Groups = ((("claim", "tests", "conformance", "samples", "op_db"), 225), (("memory",), 105))
 MEASUREMENTS: Groups = (
-    (("driver",), 25),
-    (("stages",), 45),
-    (("profile",), 25),
-    (("network", "shares"), 140),
-    (("several",), 185),
-    (("bench",), 120),
+    (("driver",), 20),
+    (("stages",), 40),
+    (("profile",), 30),
+    (("network", "shares"), 130),
+    (("several",), 160),
+    (("bench",), 105),
 )
-ALONE_S = {"network": 90, "shares": 135}  # if a measurement has to run by itself
+ALONE_S = {"network": 70, "shares": 130}  # if a measurement has to run by itself
 HALVES = 32  # processors that are enough for two measurements at once
 PARTS = {"checks": CHECKS, "measurements": MEASUREMENTS, "both": CHECKS + MEASUREMENTS}
 SECOND = {"op_db", "network"}  # steps that run on the second card, beside steps that need the first
