@@ -45,10 +45,10 @@ class Timed:
         self.ns = time.thread_time_ns() - begin
 
 
-def ptx(folder: Path, cuda: Any) -> str:
+def ptx(folder: Path, cuda: Any, program: str = "kernels") -> str:
     options = ["-std=c++17", "-O2", "-ptx", "-arch=compute_90", f"-I{cuda.root}/include", f"-I{cuda.root}/include/cccl"]
     subprocess.run(
-        [cuda.root / "bin/nvcc", *options, "-o", folder / "kernels.ptx", HERE / "kernels.cu"],
+        [cuda.root / "bin/nvcc", *options, "-o", folder / "kernels.ptx", HERE / f"{program}.cu"],
         check=True,
         stderr=subprocess.DEVNULL,
     )

@@ -2,7 +2,7 @@
 
 tests/vgpusim/codegen/test_memory.py compares the two."""
 
-VERSION = 19
+VERSION = 20
 
 LAUNCH_PARAMS = 0
 LAUNCH_GRID = 32
