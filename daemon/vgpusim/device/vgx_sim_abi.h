@@ -1,8 +1,9 @@
 /* The contract between compiled kernels (vgpusim emits them) and what runs them.
  *
  * A kernel is compiled for one block shape: a function that runs a warp, and data that say how its warps run. The
- * scheduler (vgx_sim_schedule.c) takes CTAs from `next_cta` until none is left, running each CTA to completion, so a
- * CTA may wait for lower-numbered ones. The Python side asserts the same offsets (vgpusim/codegen/abi.py).
+ * scheduler (vgx_sim_schedule.c) takes CTAs from `regions` or `next_cta` until none is left, running each CTA to
+ * completion, so a CTA may wait for lower-numbered ones. The Python side asserts the same offsets
+ * (vgpusim/codegen/abi.py).
  *
  * A resident kernel, of a cooperative launch, runs all CTAs at once, on one thread: its CTAs may wait for each other.
  * CTA i has frames at i times CompiledKernel.frame_nbytes, local memory likewise, and shared memory at i times

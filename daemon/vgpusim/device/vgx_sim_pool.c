@@ -1,7 +1,7 @@
 /* The pool: a fixed set of threads that join whatever launch has CTAs left, and the watchdog that ends launches.
  *
- * The thread that calls vgx_sim_pool_run takes part itself, so a launch of one CTA costs no wake-up. CTAs are claimed
- * in ascending order from one counter and each is run to completion, so waiting for lower-numbered CTAs always ends.
+ * The thread that calls vgx_sim_pool_run takes part itself, so a launch of one CTA costs no wake-up. Each CTA is run to
+ * completion, and waiting for lower-numbered CTAs always ends (vgx_sim_schedule.c).
  *
  * Locking: `pool_lock` guards the list of running jobs and their members; no kernel runs under it. It is a leaf. */
 #define _GNU_SOURCE
