@@ -12,7 +12,7 @@ CUresult vgx_vgpuCaptureBegin(struct vgx_session *s, const struct vgw_req_vgpuCa
                               CUgraph *graph) {
   const struct vgx_backend *driver = s->backend;
   (void)req;
-  if (!driver->cuStreamBeginCaptureToGraph || !driver->cuGraphCreate || !driver->cuStreamGetCaptureInfo_v2)
+  if (!driver->cuStreamBeginCaptureToGraph || !driver->cuGraphCreate || !driver->cuStreamGetCaptureInfo_v3)
     return CUDA_ERROR_NOT_SUPPORTED;
   CUresult result = driver->cuGraphCreate(graph, 0);
   if (result != CUDA_SUCCESS)
@@ -38,52 +38,49 @@ CUresult vgx_cuStreamEndCapture(struct vgx_session *s, const struct vgw_req_cuSt
   return result;
 }
 
-CUresult vgx_capture_child(struct vgx_session *s, CUstream stream, CUgraph graph, CUgraph child) {
-  enum { ACTIVE = 1, INSTEAD = 1 };
-  const struct vgx_backend *driver = s->backend;
-  int status = 0;
-  uint64_t capture;
-  CUgraph captured = NULL;
-  const CUgraphNode *dependencies = NULL;
-  size_t count = 0;
-  CUgraphNode node;
-  if (!driver->cuStreamGetCaptureInfo_v2 || !driver->cuStreamUpdateCaptureDependencies ||
-      !driver->cuGraphAddChildGraphNode)
-    return vgx_not_offered(s, "cuStreamUpdateCaptureDependencies");
-  CUresult result = driver->cuStreamGetCaptureInfo_v2(stream, &status, &capture, &captured, &dependencies, &count);
-  if (result != CUDA_SUCCESS)
-    return result;
-  if (status != ACTIVE || captured != graph)
-    return CUDA_ERROR_ILLEGAL_STATE;
-  result = driver->cuGraphAddChildGraphNode(&node, graph, dependencies, count, child);
-  return result == CUDA_SUCCESS ? driver->cuStreamUpdateCaptureDependencies(stream, &node, 1, INSTEAD) : result;
-}
-
-CUresult vgx_vgpuCaptureDependencies(struct vgx_session *s, const struct vgw_req_vgpuCaptureDependencies *req,
-                                     CUstream stream, CUgraph graph, struct vgw_rep_vgpuCaptureDependencies *rep,
-                                     void *nodes, uint64_t *nodes_nbytes) {
+/* The nodes that the stream's next one will depend on; ILLEGAL_STATE: it does not capture into that graph. */
+static CUresult ask(struct vgx_session *s, CUstream stream, CUgraph graph, const CUgraphNode **nodes,
+                    const CUgraphEdgeData **edges, size_t *count) {
   enum { ACTIVE = 1 };
   int status = 0;
   uint64_t capture;
   CUgraph captured = NULL;
-  const CUgraphNode *dependencies = NULL;
-  size_t count = 0, room = req->capacity / sizeof(uint32_t);
-  if (!s->backend->cuStreamGetCaptureInfo_v2)
+  *count = 0;
+  *nodes = NULL;
+  *edges = NULL;
+  if (!s->backend->cuStreamGetCaptureInfo_v3)
     return vgx_not_offered(s, "cuStreamGetCaptureInfo");
-  CUresult result = s->backend->cuStreamGetCaptureInfo_v2(stream, &status, &capture, &captured, &dependencies, &count);
-  if (result != CUDA_SUCCESS)
-    return result;
-  if (status != ACTIVE || captured != graph)
-    return CUDA_ERROR_ILLEGAL_STATE;
-  size_t told = count < room ? count : room;
-  result = vgx_handle_ids(s, VGW_KIND_GRAPH_NODE, req->hGraph, (void *const *)dependencies, told, nodes);
-  if (result != CUDA_SUCCESS) { /* an internal host function of the client: it belongs to a copy of two nodes */
-    vgx_reason(s, CUDA_ERROR_NOT_SUPPORTED, "the dependencies of a capture after a copy of pageable memory");
-    return CUDA_ERROR_NOT_SUPPORTED;
+  CUresult result = s->backend->cuStreamGetCaptureInfo_v3(stream, &status, &capture, &captured, nodes, edges, count);
+  return result != CUDA_SUCCESS || (status == ACTIVE && captured == graph) ? result : CUDA_ERROR_ILLEGAL_STATE;
+}
+
+/* The new node waits for all of the nodes before it, also where other nodes would not. */
+CUresult vgx_capture_child(struct vgx_session *s, CUstream stream, CUgraph graph, CUgraph child) {
+  enum { INSTEAD = 1 };
+  const struct vgx_backend *driver = s->backend;
+  const CUgraphNode *dependencies;
+  const CUgraphEdgeData *edges;
+  size_t count;
+  CUgraphNode node;
+  if (!driver->cuStreamUpdateCaptureDependencies || !driver->cuGraphAddChildGraphNode)
+    return vgx_not_offered(s, "cuStreamUpdateCaptureDependencies");
+  CUresult result = ask(s, stream, graph, &dependencies, &edges, &count);
+  if (result == CUDA_SUCCESS)
+    result = driver->cuGraphAddChildGraphNode(&node, graph, dependencies, count, child);
+  return result == CUDA_SUCCESS ? driver->cuStreamUpdateCaptureDependencies(stream, &node, 1, INSTEAD) : result;
+}
+
+CUresult vgx_capture_dependencies(struct vgx_session *s, CUstream stream, CUgraph graph, CUgraphNode *nodes,
+                                  CUgraphEdgeData *edges, size_t *count) {
+  const CUgraphNode *found;
+  const CUgraphEdgeData *data;
+  size_t room = *count;
+  CUresult result = ask(s, stream, graph, &found, &data, count);
+  for (size_t i = 0; result == CUDA_SUCCESS && i < room && i < *count; i++) {
+    nodes[i] = found[i];
+    edges[i] = data ? data[i] : (CUgraphEdgeData){0};
   }
-  rep->count = count;
-  *nodes_nbytes = told * sizeof(uint32_t);
-  return CUDA_SUCCESS;
+  return result;
 }
 
 /* The kind and id of the function that a node launches: a function of a module, or a library's kernel. */

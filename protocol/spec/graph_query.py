@@ -274,70 +274,78 @@ fn(
     worker="vgx_capture_child(s, hStream, hGraph, childGraph)",
     doc="Add a copy of a graph to the stream's capture, as the node that the next one will depend on.",
 )
+TOLD = 4096  # nodes of an answer
 fn(
     "vgpuCaptureDependencies",
     [
         handle("hStream", STREAM),
         handle("hGraph", GRAPH),
-        out("count", SIZE),
-        val("capacity", U32),
-        bytes_out("nodes", "capacity"),
+        handles_out("nodes", GRAPH_NODE, "count", cap=TOLD),
+        array_out("edges", EDGE, "count", cap=TOLD),
+        count("count", SIZE),
     ],
     WAITING,
-    doc="The nodes (u32 ids) that the next one captured in the stream will depend on.",
+    worker="vgx_capture_dependencies(s, hStream, hGraph, nodes, edges, &count)",
+    doc="The nodes that the next one captured in the stream will depend on, and the data of these edges.",
 )
+INTO = [handle("hStream", STREAM), NAMED_GRAPH, *DEPENDENCIES]
 fn(
     "cuStreamBeginCaptureToGraph",
-    [
-        handle("hStream", STREAM),
-        handle("hGraph", GRAPH, ready="vgs_graph_name_nodes"),
-        *DEPENDENCIES[:1],
-        ptr("dependencyData", f"const {EDGE} *"),
-        *DEPENDENCIES[1:],
-        val("mode", I32),
-    ],
+    [*INTO[:3], ptr("dependencyData", f"const {EDGE} *"), *INTO[3:], val("mode", I32)],
     WAITING,
-    wire=[handle("hStream", STREAM), handle("hGraph", GRAPH, ready="vgs_graph_name_nodes"), *DEPENDENCIES],
-    checks=[
-        "vgs_graph_capture_check(hStream_object, mode)",
-        "vgs_graph_check_edges(dependencyData, numDependencies)",
+    wire=[
+        *INTO,
+        sent(val("edge_count", SIZE), "edge_count"),
+        sent(array_in("edges", EDGE, "edge_count", cap=EDGES_WITH_DATA), "dependencyData"),
     ],
+    client_before="size_t edge_count = vgs_edges_have_data(dependencyData, numDependencies) ? numDependencies : 0",
+    checks=["vgs_graph_capture_check(hStream_object, mode)"],
     client_after="result = vgs_graph_capture_begin(hStream_object, hGraph_object, mode, false)",
-    given=["hStream", "hGraph", "dependencies", "NULL", "numDependencies", "2 /* relaxed, as in graph.py */"],
+    violations={"req->edge_count && req->edge_count != req->numDependencies": "edge data of another number of edges"},
+    given=[
+        "hStream", "hGraph", "dependencies", "req->edge_count ? edges : NULL", "numDependencies",
+        "2 /* relaxed, as in graph.py */",
+    ],
     doc="Record a stream's work into a graph that there is.",
     group="graphs",
-)
+)  # fmt: skip
+NEXT = [handle("hStream", STREAM), handles_in("dependencies", GRAPH_NODE, "numDependencies", cap=EDGES)]
+NEXT_WITH_DATA = [NEXT[0], handles_in("dependencies", GRAPH_NODE, "numDependencies", cap=EDGES_WITH_DATA)]
+HOW = [val("numDependencies", SIZE), val("flags", U32, most=1)]
 fn(
     "cuStreamUpdateCaptureDependencies",
-    [
-        handle("hStream", STREAM),
-        handles_in("dependencies", GRAPH_NODE, "numDependencies", cap=EDGES),
-        val("numDependencies", SIZE),
-        val("flags", U32, most=1),
-    ],
+    [*NEXT, *HOW],
     WAITING,
     doc="Other nodes for the next one captured to depend on: also (0) or instead (1).",
 )
 fn(
     "cuStreamUpdateCaptureDependencies_v2",
-    [
-        ptr("hStream", "CUstream"),
-        ptr("dependencies", "CUgraphNode *"),
-        ptr("dependencyData", f"const {EDGE} *"),
-        val("numDependencies", SIZE),
-        val("flags", U32),
+    [*NEXT_WITH_DATA, ptr("dependencyData", f"const {EDGE} *"), *HOW],
+    WAITING,
+    wire=[
+        *NEXT_WITH_DATA,
+        sent(array_in("dependencyData", EDGE, "numDependencies", cap=EDGES_WITH_DATA), "dependencyData"),
+        *HOW,
     ],
-    doc="With edge data, which must be 0.",
+    answers={
+        "!vgs_edges_have_data(dependencyData, numDependencies)": (
+            "vgs_cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies, flags)"
+        )
+    },
+    given=["hStream", "dependencies", "dependencyData", "numDependencies", "flags"],
+    doc="With edge data: which port of a node the next one waits for, and how.",
 )
+CAPTURE_INFO = [
+    ptr("hStream", "CUstream"),
+    ptr("captureStatus_out", "int *"),
+    ptr("id_out", "uint64_t *"),
+    ptr("graph_out", "CUgraph *"),
+    ptr("dependencies_out", "const CUgraphNode **"),
+]
+COUNT_OUT = ptr("numDependencies_out", "size_t *")
+host_only("cuStreamGetCaptureInfo_v2", [*CAPTURE_INFO, COUNT_OUT], doc="Whether a stream captures.")
 host_only(
-    "cuStreamGetCaptureInfo_v2",
-    [
-        ptr("hStream", "CUstream"),
-        ptr("captureStatus_out", "int *"),
-        ptr("id_out", "uint64_t *"),
-        ptr("graph_out", "CUgraph *"),
-        ptr("dependencies_out", "const CUgraphNode **"),
-        ptr("numDependencies_out", "size_t *"),
-    ],
+    "cuStreamGetCaptureInfo_v3",
+    [*CAPTURE_INFO, ptr("edgeData_out", f"const {EDGE} **"), COUNT_OUT],
     doc="For vgpuCaptureDependencies.",
 )

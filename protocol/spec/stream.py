@@ -145,7 +145,7 @@ for version, extra in (
     fn(
         version,
         [STREAM_ARG, out("captureStatus_out", I32), out("id_out", U64), *extra],
-        doc="The capture of a stream; its graph and nodes are not told while it goes on.",
+        doc="The capture of a stream; with a driver before 12.3 its graph and nodes are not told while it goes on.",
     )
 fn(
     "cuThreadExchangeStreamCaptureMode",

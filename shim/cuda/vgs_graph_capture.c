@@ -129,13 +129,16 @@ CUresult vgs_cuStreamGetCaptureInfo(CUstream hStream, int *captureStatus_out, ui
   return result;
 }
 
-/* The nodes that the stream's next node will depend on. The array is valid until the next call for this stream. */
-static CUresult dependencies_of(uint32_t stream, struct vgs_graph *graph, const CUgraphNode **nodes, size_t *count) {
+/* The nodes that the stream's next node will depend on. The arrays are valid until the thread's next call of this. */
+static CUresult dependencies_of(uint32_t stream, struct vgs_graph *graph, const CUgraphNode **nodes,
+                                const CUgraphEdgeData **edges, size_t *count) {
   static _Thread_local CUgraphNode found[DEPENDENCIES_MAX];
+  static _Thread_local CUgraphEdgeData data[DEPENDENCIES_MAX];
   uint32_t ids[DEPENDENCIES_MAX];
+  *count = DEPENDENCIES_MAX;
   CUresult result = vgs_graph_name_nodes(graph);
   if (!result)
-    result = vgs_send_vgpuCaptureDependencies(stream, graph->object.id, count, sizeof ids, ids);
+    result = vgs_send_vgpuCaptureDependencies(stream, graph->object.id, ids, data, count);
   if (result)
     return result;
   if (*count > DEPENDENCIES_MAX)
@@ -147,22 +150,32 @@ static CUresult dependencies_of(uint32_t stream, struct vgs_graph *graph, const 
     found[i] = vgs_object_handle(node);
   }
   *nodes = found;
+  *edges = data;
   return CUDA_SUCCESS;
 }
 
 CUresult vgs_cuStreamGetCaptureInfo_v2(CUstream hStream, int *captureStatus_out, uint64_t *id_out, CUgraph *graph_out,
                                        const CUgraphNode **dependencies_out, size_t *numDependencies_out) {
+  return vgs_cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, graph_out, dependencies_out, NULL,
+                                       numDependencies_out);
+}
+
+/* The manual: edge data is asked for with the nodes alone, and nodes whose edges have data are not told without it. */
+CUresult vgs_cuStreamGetCaptureInfo_v3(CUstream hStream, int *captureStatus_out, uint64_t *id_out, CUgraph *graph_out,
+                                       const CUgraphNode **dependencies_out, const void **edgeData_out,
+                                       size_t *numDependencies_out) {
   static bool named;
   uint32_t id;
   struct vgs_stream *stream;
   bool owned;
   int status;
   uint64_t capture = 0;
-  if (!captureStatus_out)
+  if (!captureStatus_out || (edgeData_out && !dependencies_out))
     return CUDA_ERROR_INVALID_VALUE;
   CUresult result = vgs_cuStreamGetCaptureInfo(hStream, &status, &capture);
   if (!result && status == VGS_CAPTURE_ACTIVE && (graph_out || dependencies_out || numDependencies_out)) {
     const CUgraphNode *nodes = NULL;
+    const CUgraphEdgeData *edges = NULL;
     size_t count = 0;
     CUgraph handle = vgs_capture_graph(capture, &owned);
     struct vgs_graph *graph = handle ? vgs_graph_find(handle) : NULL;
@@ -170,13 +183,17 @@ CUresult vgs_cuStreamGetCaptureInfo_v2(CUstream hStream, int *captureStatus_out,
       return vgs_unimplemented("the graph of a capture that is going on, with a driver before 12.3", &named);
     result = vgs_stream_id(hStream, &id, &stream);
     if (!result && (dependencies_out || numDependencies_out))
-      result = dependencies_of(id, graph, &nodes, &count);
+      result = dependencies_of(id, graph, &nodes, &edges, &count);
+    if (!result && dependencies_out && !edgeData_out && vgs_edges_have_data(edges, count))
+      result = CUDA_ERROR_LOSSY_QUERY;
     if (result)
       return result;
     if (graph_out)
       *graph_out = handle;
     if (dependencies_out)
       *dependencies_out = nodes;
+    if (edgeData_out)
+      *edgeData_out = edges;
     if (numDependencies_out)
       *numDependencies_out = count;
   }
@@ -186,22 +203,4 @@ CUresult vgs_cuStreamGetCaptureInfo_v2(CUstream hStream, int *captureStatus_out,
   if (id_out && status == VGS_CAPTURE_ACTIVE)
     *id_out = capture;
   return CUDA_SUCCESS;
-}
-
-/* Edges never have data here; NULL means that all data are 0. */
-CUresult vgs_cuStreamGetCaptureInfo_v3(CUstream hStream, int *captureStatus_out, uint64_t *id_out, CUgraph *graph_out,
-                                       const CUgraphNode **dependencies_out, const void **edgeData_out,
-                                       size_t *numDependencies_out) {
-  CUresult result = vgs_cuStreamGetCaptureInfo_v2(hStream, captureStatus_out, id_out, graph_out, dependencies_out,
-                                                  numDependencies_out);
-  if (!result && edgeData_out)
-    *edgeData_out = NULL;
-  return result;
-}
-
-CUresult vgs_cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode *dependencies,
-                                                  const CUgraphEdgeData *dependencyData, size_t numDependencies,
-                                                  unsigned int flags) {
-  CUresult result = vgs_graph_check_edges(dependencyData, numDependencies);
-  return result ? result : vgs_cuStreamUpdateCaptureDependencies(hStream, dependencies, numDependencies, flags);
 }

@@ -91,12 +91,6 @@ bool vgs_edges_have_data(const CUgraphEdgeData *data, size_t count) {
   return false;
 }
 
-CUresult vgs_graph_check_edges(const CUgraphEdgeData *data, size_t count) {
-  static bool named;
-  return vgs_edges_have_data(data, count) ? vgs_unimplemented("edge data of dependencies in a capture", &named)
-                                          : CUDA_SUCCESS;
-}
-
 /* Nodes that have handles come first in the driver's order, too, because new nodes are appended. */
 CUresult vgs_graph_name_nodes(struct vgs_graph *graph) {
   size_t count, total;

@@ -7,9 +7,8 @@
 /* Wire id of the context that a node's parameters name; NULL: the current one. */
 CUresult vgs_graph_context_id(CUcontext ctx, uint32_t *id);
 
-/* Edge data that is all 0 has no effect. Other edge data is not supported in a capture. */
+/* Edge data that is all 0 has no effect. */
 bool vgs_edges_have_data(const CUgraphEdgeData *data, size_t count);
-CUresult vgs_graph_check_edges(const CUgraphEdgeData *data, size_t count);
 
 /* Create handles for those nodes of a graph that have none yet. */
 CUresult vgs_graph_name_nodes(struct vgs_graph *graph);

@@ -111,6 +111,12 @@ CUresult vgs_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodePara
     return vgs_cuGraphEventWaitNodeSetEvent(hNode, p->event);
   case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
     return vgs_cuGraphEventRecordNodeSetEvent(hNode, p->event);
+  case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+    return vgs_cuGraphExternalSemaphoresSignalNodeSetParams(
+        hNode, &(CUDA_EXT_SEM_NODE_PARAMS){.numExtSems = p->semaphores.count});
+  case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+    return vgs_cuGraphExternalSemaphoresWaitNodeSetParams(
+        hNode, &(CUDA_EXT_SEM_NODE_PARAMS){.numExtSems = p->semaphores.count});
   case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
     return vgs_cuGraphBatchMemOpNodeSetParams(hNode, &p->memOp);
   default:
@@ -137,6 +143,12 @@ CUresult vgs_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
     return vgs_cuGraphExecEventWaitNodeSetEvent(hGraphExec, hNode, p->event);
   case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
     return vgs_cuGraphExecEventRecordNodeSetEvent(hGraphExec, hNode, p->event);
+  case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+    return vgs_cuGraphExecExternalSemaphoresSignalNodeSetParams(
+        hGraphExec, hNode, &(CUDA_EXT_SEM_NODE_PARAMS){.numExtSems = p->semaphores.count});
+  case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+    return vgs_cuGraphExecExternalSemaphoresWaitNodeSetParams(
+        hGraphExec, hNode, &(CUDA_EXT_SEM_NODE_PARAMS){.numExtSems = p->semaphores.count});
   case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
     return vgs_cuGraphExecBatchMemOpNodeSetParams(hGraphExec, hNode, &p->memOp);
   default:

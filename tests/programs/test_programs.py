@@ -57,7 +57,7 @@ SIZES = {
 }
 
 # Programs whose size is fixed.
-OTHERS = ("errors", "graph_nodes", "order", "properties", "unchecked", "waits", "words")
+OTHERS = ("errors", "graph_copies", "graph_nodes", "order", "properties", "unchecked", "waits", "words")
 
 
 # Programs that need what is NOT_SUPPORTED, and why. The suite fails as soon as one of them works.

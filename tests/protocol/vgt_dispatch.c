@@ -155,6 +155,14 @@ CUresult vgx_capture_child(struct vgx_session *s, CUstream stream, CUgraph graph
   return CUDA_SUCCESS;
 }
 
+CUresult vgx_capture_dependencies(struct vgx_session *s, CUstream stream, CUgraph graph, CUgraphNode *nodes,
+                                  CUgraphEdgeData *edges, size_t *count) {
+  vgt_reach("vgx_capture_dependencies");
+  (void)s, (void)stream, (void)graph, (void)nodes, (void)edges;
+  *count = 0;
+  return CUDA_SUCCESS;
+}
+
 int vgx_graph_type_of(struct vgx_session *s, CUgraphNode node, int type) {
   (void)s, (void)node;
   return type;

@@ -10,7 +10,7 @@ from tests.programs.test_programs import SIZES, assert_ok
 from tests.programs.toolchain import PTX, RELOCATABLE, Toolchain, cuda13
 from tests.relayed.conftest import Relay
 
-OTHERS = ["errors", "properties", "functions", "graph_nodes", "kernel_printf", "peers", "two_devices"]
+OTHERS = ["errors", "properties", "functions", "graph_copies", "graph_nodes", "kernel_printf", "peers", "two_devices"]
 PROGRAMS = [name for name in [*SIZES, *OTHERS] if name not in {"managed", "pinned"}]  # what host_memory does
 ON_A_SOCKET = ["copies", "errors", "graph_host", "graph_nodes", "graphs", "host_function", "streams", "threads"]
 ON_A_SOCKET += ["host_memory", "managed", "registered"]

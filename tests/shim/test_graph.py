@@ -1,6 +1,6 @@
 """Graphs through the guest library, on the simulator."""
 
-from tests.shim.graph_program import NODES
+from tests.shim.graph_program import NODES, WORK
 from tests.shim.simulated import Simulate
 
 
@@ -202,5 +202,62 @@ assert cuda.cuGraphExecUpdate_v2(e, None, byref(info)) == 1
 failed, reason = c_void_p(1), c_int()
 assert cuda.cuGraphExecUpdate(e, captured(7, launches=2), byref(failed), byref(reason)) == 910
 assert (failed.value, reason.value) == (None, 2)
+"""
+    )
+
+
+def test_edge_data_in_a_capture(simulate: Simulate) -> None:
+    simulate(
+        WORK
+        + """
+s, p, q = stream(), upload(words(N)), upload(words(N))
+scale = function(module(), b"scale")
+def queue(at): ok(launch(scale, N, s, params(at, c_uint(N), ctypes.c_uint8(3), c_uint64(0))))
+EARLY, ORDERED = bytes([1, 0, 1, 0, 0, 0, 0, 0]), bytes([2, 0, 0, 0, 0, 0, 0, 0])
+def then(node, data, flags=1):
+    return cuda.cuStreamUpdateCaptureDependencies_v2(s, byref(node), data, c_size_t(1), flags)
+def info(version):
+    status, before, edges, count = c_int(), ctypes.POINTER(c_void_p)(), c_void_p(), c_size_t()
+    data = (byref(edges),) if version == 3 else ()
+    ask = getattr(cuda, f"cuStreamGetCaptureInfo_v{version}")
+    result = ask(s, byref(status), None, None, byref(before), *data, byref(count))
+    return result or ([before[i] for i in range(count.value)], ctypes.string_at(edges.value, 8 * count.value))
+def edges(graph):
+    first, second, data, count = (c_void_p * 4)(), (c_void_p * 4)(), create_string_buffer(32), c_size_t(4)
+    ok(cuda.cuGraphGetEdges_v2(graph, first, second, data, byref(count)))
+    return [(first[i], second[i], data.raw[8 * i:8 * i + 8]) for i in range(count.value)]
+begin(s)
+queue(p)
+before, data = info(3)
+first = c_void_p(before[0])
+assert len(before) == 1 and data == bytes(8)
+# a port, a port to, a type, a reserved byte
+for wrong in (b"\\3", b"\\1\\1", b"\\0\\0\\1", b"\\1\\0\\0\\1"):
+    assert then(first, wrong.ljust(8, b"\\0")) == 1
+assert then(first, EARLY, 2) == 1
+ok(then(first, EARLY))
+assert info(3) == ([first.value], EARLY) and info(2) == 402, "the older form cannot tell"
+assert cuda.cuStreamGetCaptureInfo_v3(s, byref(c_int()), None, None, None, byref(c_void_p()), None) == 1
+queue(q)
+second = c_void_p(info(3)[0][0])
+assert info(3)[1] == bytes(8)
+queue(q)
+third = c_void_p(info(3)[0][0])
+graph = end(s)
+assert edges(graph) == [(first.value, second.value, EARLY), (second.value, third.value, bytes(8))]
+run(executable(graph), s)
+assert download(p, N) == scaled(words(N), 3) and download(q, N) == scaled(words(N), 9)
+# from the beginning of a capture into a graph
+def into(data): return cuda.cuStreamBeginCaptureToGraph(s, graph, byref(third), data, c_size_t(1), 2)
+assert into(b"\\3".ljust(8, b"\\0")) == 1
+ok(into(ORDERED))
+assert info(3) == ([third.value], ORDERED)
+text = create_string_buffer(4 * N)  # a copy of pageable memory waits for all of it
+ok(cuda.cuMemcpyDtoHAsync_v2(text, q, c_size_t(4 * N), s))
+copied = info(3)[0]
+ok(cuda.cuStreamEndCapture(s, None))
+assert edges(graph)[2] == (third.value, copied[0], bytes(8)) and type_of(c_void_p(copied[0])) == 1
+run(executable(graph), s)
+assert list(struct.unpack(f"<{N}I", text.raw)) == scaled(words(N), 81)
 """
     )

@@ -12,6 +12,7 @@
 
 #include "vgx_sim_graph.h"
 #include "vgx_sim_graph_attribute.h"
+#include "vgx_sim_graph_edge.h"
 #include "vgx_sim_runtime.h"
 
 enum { MODE_RELAXED = 2 };
@@ -36,26 +37,38 @@ void vgx_sim_captured_clear_locked(struct vgx_sim_captured *c) {
   }
   free(c->told);
   free(c->frontier);
+  free(c->edges);
   *c = (struct vgx_sim_captured){0};
 }
 
-/* Unite `c`'s frontier with `other`'s, of the same capture. */
+/* Unite `c`'s frontier with `other`'s, of the same capture. Edges from nodes of both keep their data. */
 static CUresult unite(struct vgx_sim_captured *c, const struct vgx_sim_captured *other) {
-  uint32_t *frontier = malloc(((size_t)c->count + other->count + 1) * sizeof *frontier);
-  if (!frontier)
+  size_t most = (size_t)c->count + other->count + 1;
+  uint32_t *frontier = malloc(most * sizeof *frontier);
+  CUgraphEdgeData *edges = malloc(most * sizeof *edges);
+  if (!frontier || !edges) {
+    free(frontier);
+    free(edges);
     return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   uint32_t count = c->count;
-  if (count)
+  if (count) {
     memcpy(frontier, c->frontier, count * sizeof *frontier);
+    memcpy(edges, c->edges, count * sizeof *edges);
+  }
   for (uint32_t i = 0; i < other->count; i++) {
     uint32_t k = 0;
     while (k < c->count && c->frontier[k] != other->frontier[i])
       k++;
-    if (k == c->count)
+    if (k == c->count) {
+      edges[count] = other->edges[i];
       frontier[count++] = other->frontier[i];
+    }
   }
   free(c->frontier);
+  free(c->edges);
   c->frontier = frontier;
+  c->edges = edges;
   c->count = count;
   return CUDA_SUCCESS;
 }
@@ -85,18 +98,27 @@ CUresult vgx_sim_capture_forbid(CUstream stream, CUresult result) {
 
 /* Add a node that depends on the stream's frontier and becomes its new frontier. */
 static CUresult append(struct vgx_sim_captured *c, uint32_t type, struct vgx_sim_work *work, CUgraphNode *node) {
+  for (uint32_t i = 0; i < c->count; i++)
+    if (!vgx_sim_edge_is_sound(c->capture->graph->nodes[c->frontier[i]], type, &c->edges[i]))
+      return CUDA_ERROR_INVALID_VALUE;
   uint32_t *frontier = malloc(sizeof *frontier);
-  if (!frontier)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = vgx_sim_graph_add_locked(c->capture->graph, type, work, c->frontier, c->count, node);
+  CUgraphEdgeData *edges = calloc(1, sizeof *edges);
+  CUresult result = frontier && edges
+                        ? vgx_sim_graph_add_locked(c->capture->graph, type, work, c->frontier, c->count, node)
+                        : CUDA_ERROR_OUT_OF_MEMORY;
   if (result != CUDA_SUCCESS) {
     free(frontier);
+    free(edges);
     return result;
   }
+  if (c->count)
+    memcpy((*node)->edges, c->edges, c->count * sizeof *edges);
   free(c->frontier);
+  free(c->edges);
   (*node)->captured = true;
   *frontier = (*node)->index;
   c->frontier = frontier;
+  c->edges = edges;
   c->count = 1;
   return CUDA_SUCCESS;
 }
@@ -170,23 +192,30 @@ CUresult vgx_sim_capture_event_locked(CUevent event) {
   return CUDA_ERROR_CAPTURED_EVENT;
 }
 
-/* Nodes of a graph as a frontier, which is the caller's to free. Runtime lock held. */
-static CUresult frontier_of(CUgraph graph, const CUgraphNode *nodes, size_t count, struct vgx_sim_captured *made) {
+/* Nodes of a graph, and data of the edges from them (NULL: none), as a frontier, which is the caller's to clear.
+ * Runtime lock held. */
+static CUresult frontier_of(CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *data, size_t count,
+                            struct vgx_sim_captured *made) {
   if (count > VGX_SIM_GRAPH_NODES_MAX || (count && !nodes))
     return CUDA_ERROR_INVALID_VALUE;
   made->frontier = malloc((count + 1) * sizeof *made->frontier);
-  if (!made->frontier)
+  made->edges = calloc(count + 1, sizeof *made->edges);
+  if (!made->frontier || !made->edges)
     return CUDA_ERROR_OUT_OF_MEMORY;
   for (size_t i = 0; i < count; i++) {
-    if (!vgx_sim_is_node(nodes[i]) || nodes[i]->graph != graph)
+    if (!vgx_sim_is_node(nodes[i]) || nodes[i]->graph != graph ||
+        (data && !vgx_sim_edge_is_sound(nodes[i], VGX_SIM_NODE_KERNEL, &data[i])))
       return CUDA_ERROR_INVALID_VALUE;
+    if (data)
+      made->edges[i] = data[i];
     made->frontier[made->count++] = nodes[i]->index;
   }
   return CUDA_SUCCESS;
 }
 
 /* Capture a stream into a graph, after some of its nodes. */
-static CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode *nodes, size_t count, bool given) {
+static CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *data,
+                      size_t count, bool given) {
   struct vgx_sim_capture *capture = calloc(1, sizeof *capture);
   struct vgx_sim_captured fresh = {0};
   if (!capture)
@@ -197,7 +226,7 @@ static CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode *nodes, 
   if (result == CUDA_SUCCESS && (graph->capturing || (graph->owner && !graph->owner->body_count)))
     result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS)
-    result = frontier_of(graph, nodes, count, &fresh);
+    result = frontier_of(graph, nodes, data, count, &fresh);
   if (result == CUDA_SUCCESS) {
     vgx_sim_captured_clear_locked(&stream->captured);
     fresh.capture = capture;
@@ -207,6 +236,7 @@ static CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode *nodes, 
   vgx_sim_unlock();
   if (result != CUDA_SUCCESS) {
     free(fresh.frontier);
+    free(fresh.edges);
     free(capture);
   }
   return result;
@@ -222,7 +252,7 @@ CUresult vgx_sim_cuStreamBeginCapture_v2(CUstream hStream, int mode) {
   if (stream == &stream->ctx->legacy)
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   CUgraph graph = vgx_sim_graph_create();
-  result = graph ? begin(stream, graph, NULL, 0, false) : CUDA_ERROR_OUT_OF_MEMORY;
+  result = graph ? begin(stream, graph, NULL, NULL, 0, false) : CUDA_ERROR_OUT_OF_MEMORY;
   if (result != CUDA_SUCCESS)
     vgx_sim_graph_destroy(graph);
   return result;
@@ -234,17 +264,18 @@ CUresult vgx_sim_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, c
   CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
   if (result != CUDA_SUCCESS)
     return result;
-  if (mode < 0 || mode > MODE_RELAXED || dependencyData || !vgx_sim_is_graph(hGraph))
+  if (mode < 0 || mode > MODE_RELAXED || !vgx_sim_is_graph(hGraph))
     return CUDA_ERROR_INVALID_VALUE;
   if (stream == &stream->ctx->legacy)
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-  return begin(stream, hGraph, dependencies, numDependencies, true);
+  return begin(stream, hGraph, dependencies, dependencyData, numDependencies, true);
 }
 
-CUresult vgx_sim_cuStreamGetCaptureInfo_v2(CUstream hStream, int *captureStatus_out, uint64_t *id_out,
+CUresult vgx_sim_cuStreamGetCaptureInfo_v3(CUstream hStream, int *captureStatus_out, uint64_t *id_out,
                                            CUgraph *graph_out, const CUgraphNode **dependencies_out,
-                                           size_t *numDependencies_out) {
+                                           const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out) {
   enum { NONE, ACTIVE, INVALIDATED };
+  static const CUgraphEdgeData none;
   CUstream stream;
   CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
   if (result != CUDA_SUCCESS)
@@ -254,8 +285,11 @@ CUresult vgx_sim_cuStreamGetCaptureInfo_v2(CUstream hStream, int *captureStatus_
   *captureStatus_out = !is_active(c) ? NONE : c->capture->lost ? INVALIDATED : ACTIVE;
   if (*captureStatus_out == ACTIVE) {
     CUgraphNode *told = realloc(c->told, ((size_t)c->count + 1) * sizeof(CUgraphNode));
-    for (uint32_t i = 0; told && i < c->count; i++)
+    for (uint32_t i = 0; told && i < c->count; i++) {
       told[i] = c->capture->graph->nodes[c->frontier[i]];
+      if (!edgeData_out && memcmp(&c->edges[i], &none, sizeof none) != 0)
+        result = CUDA_ERROR_LOSSY_QUERY;
+    }
     if (told)
       c->told = told;
     else
@@ -264,13 +298,23 @@ CUresult vgx_sim_cuStreamGetCaptureInfo_v2(CUstream hStream, int *captureStatus_
     *graph_out = c->capture->graph;
     *dependencies_out = told;
     *numDependencies_out = c->count;
+    if (edgeData_out)
+      *edgeData_out = c->edges;
   }
   vgx_sim_unlock();
   return result;
 }
 
-CUresult vgx_sim_cuStreamUpdateCaptureDependencies(CUstream hStream, const CUgraphNode *dependencies,
-                                                   size_t numDependencies, unsigned int flags) {
+CUresult vgx_sim_cuStreamGetCaptureInfo_v2(CUstream hStream, int *captureStatus_out, uint64_t *id_out,
+                                           CUgraph *graph_out, const CUgraphNode **dependencies_out,
+                                           size_t *numDependencies_out) {
+  return vgx_sim_cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, graph_out, dependencies_out, NULL,
+                                           numDependencies_out);
+}
+
+CUresult vgx_sim_cuStreamUpdateCaptureDependencies_v2(CUstream hStream, const CUgraphNode *dependencies,
+                                                      const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                                                      unsigned int flags) {
   enum { SET = 1 };
   CUstream stream;
   CUresult result = vgx_sim_enter_stream(hStream, NULL, &stream);
@@ -281,15 +325,21 @@ CUresult vgx_sim_cuStreamUpdateCaptureDependencies(CUstream hStream, const CUgra
   struct vgx_sim_captured other = {0};
   vgx_sim_lock();
   struct vgx_sim_captured *c = &stream->captured;
-  result =
-      is_active(c) ? frontier_of(c->capture->graph, dependencies, numDependencies, &other) : CUDA_ERROR_ILLEGAL_STATE;
+  result = is_active(c) ? frontier_of(c->capture->graph, dependencies, dependencyData, numDependencies, &other)
+                        : CUDA_ERROR_ILLEGAL_STATE;
   if (result == CUDA_SUCCESS && flags == SET)
     c->count = 0;
   if (result == CUDA_SUCCESS)
     result = unite(c, &other);
   vgx_sim_unlock();
   free(other.frontier);
+  free(other.edges);
   return result;
+}
+
+CUresult vgx_sim_cuStreamUpdateCaptureDependencies(CUstream hStream, const CUgraphNode *dependencies,
+                                                   size_t numDependencies, unsigned int flags) {
+  return vgx_sim_cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, NULL, numDependencies, flags);
 }
 
 /* Whether every node precedes the frontier, which work of a forked stream that was not joined does not. */

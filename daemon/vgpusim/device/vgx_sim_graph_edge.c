@@ -1,5 +1,7 @@
 /* Edges of graphs. An edge's data say for which part of a kernel the next one waits: here always for all of it, which
  * satisfies each of them. Locking: the runtime lock. */
+#include "vgx_sim_graph_edge.h"
+
 #include "vgx_sim_graph.h"
 #include "vgx_sim_graph_node.h"
 #include "vgx_sim_runtime.h"
@@ -131,11 +133,11 @@ static bool are_of(CUgraph graph, CUgraphNode from, CUgraphNode to) {
   return vgx_sim_is_node(from) && vgx_sim_is_node(to) && from->graph == graph && to->graph == graph;
 }
 
-/* Whether an edge between these nodes may have that data. A programmatic one leaves a kernel by one of its own ports,
+/* A programmatic edge leaves a kernel by one of its own ports,
  * and leads to a kernel. */
-static bool is_sound(CUgraphNode from, CUgraphNode to, const CUgraphEdgeData *data) {
+bool vgx_sim_edge_is_sound(CUgraphNode from, uint32_t to, const CUgraphEdgeData *data) {
   static const CUgraphEdgeData none;
-  bool between_kernels = from->type == VGX_SIM_NODE_KERNEL && to->type == VGX_SIM_NODE_KERNEL;
+  bool between_kernels = from->type == VGX_SIM_NODE_KERNEL && to == VGX_SIM_NODE_KERNEL;
   if (data->to_port || memcmp(data->reserved, none.reserved, sizeof none.reserved) != 0 ||
       data->from_port > PORT_LAUNCH_ORDER || (data->from_port && from->type != VGX_SIM_NODE_KERNEL))
     return false;
@@ -144,7 +146,7 @@ static bool is_sound(CUgraphNode from, CUgraphNode to, const CUgraphEdgeData *da
 
 static CUresult add_edge(CUgraph graph, CUgraphNode from, CUgraphNode to, const CUgraphEdgeData *data) {
   if (!are_of(graph, from, to) || from == to || to->dependency_count >= VGX_SIM_DEPENDENCIES_MAX ||
-      find_edge(to, from->index) < to->dependency_count || !is_sound(from, to, data))
+      find_edge(to, from->index) < to->dependency_count || !vgx_sim_edge_is_sound(from, to->type, data))
     return CUDA_ERROR_INVALID_VALUE;
   size_t count = (size_t)to->dependency_count + 1;
   uint32_t *dependencies = realloc(to->dependencies, count * sizeof *dependencies);

@@ -111,6 +111,7 @@ enum vgx_sim_op_kind {
 struct vgx_sim_captured {
   struct vgx_sim_capture *capture; /* NULL: none */
   uint32_t *frontier, count;       /* the nodes that the next one will depend on */
+  CUgraphEdgeData *edges;          /* data of the edges from them */
   CUgraphNode *told;               /* what cuStreamGetCaptureInfo has answered last */
 };
 

@@ -109,11 +109,11 @@ static void capture(int fd) {
   launch.gridDimX = launch.gridDimY = launch.gridDimZ = launch.blockDimX = launch.blockDimY = launch.blockDimZ = 1;
   if (!VGT_ASK(fd, vgpuCaptureBegin, .hStream = 1, .graph = FIRST_ID + 2))
     return;
-  VGT_ASK(fd, vgpuCaptureDependencies, .hStream = 1, .hGraph = FIRST_ID + 2, .capacity = 64);
+  VGT_ASK(fd, vgpuCaptureDependencies, .hStream = 1, .hGraph = FIRST_ID + 2, .count = 16);
   vgt_ask(fd, VGW_OP_cuLaunchKernel, &launch, sizeof launch, answer, sizeof answer);
-  VGT_ASK(fd, vgpuCaptureDependencies, .hStream = 1, .hGraph = FIRST_ID + 2, .capacity = 64);
+  VGT_ASK(fd, vgpuCaptureDependencies, .hStream = 1, .hGraph = FIRST_ID + 2, .count = 16);
   VGT_ASK(fd, vgpuCaptureEnd, .hStream = 1);
-  VGT_ASK(fd, vgpuCaptureDependencies, .hStream = 1, .hGraph = FIRST_ID + 2, .capacity = 64);
+  VGT_ASK(fd, vgpuCaptureDependencies, .hStream = 1, .hGraph = FIRST_ID + 2, .count = 16);
 }
 
 static void map_tensor(int fd) {

@@ -150,6 +150,7 @@ const struct vgx_backend *vgt_driver_of_few(void) {
   few.cuGraphAddNode_v2 = NULL;
   few.cuStreamEndCapture = NULL;
   few.cuStreamGetCaptureInfo_v2 = NULL;
+  few.cuStreamGetCaptureInfo_v3 = NULL;
   few.cuLaunchHostFunc = NULL;
   few.measure = NULL;
   few.cuTensorMapEncodeTiled = NULL;

@@ -56,7 +56,7 @@ static void few(int fd) {
   VGT_ASK(fd, cuIpcOpenMemHandle_v2, .flags = 1);
   VGT_ASK(fd, cuStreamEndCapture, .hStream = 1, .phGraph = vgt_walk_first_id);
   VGT_ASK(fd, vgpuCaptureBegin, .hStream = 1, .graph = vgt_walk_first_id + 1);
-  VGT_ASK(fd, vgpuCaptureDependencies, .hStream = 1, .hGraph = 1, .capacity = 64);
+  VGT_ASK(fd, vgpuCaptureDependencies, .hStream = 1, .hGraph = 1, .count = 8);
   VGT_ASK(fd, cuGraphKernelNodeGetParams_v2, .hNode = 5, .capacity = 64);
   VGT_ASK(fd, vgpuKernelDescribe, .capacity = 1024, .kind = VGW_KIND_FUNCTION, .object = 1);
   VGT_ASK(fd, vgpuKernelName, .capacity = 64, .kind = VGW_KIND_MODULE, .object = 1);
@@ -103,10 +103,8 @@ static void activities(int fd) {
     struct vgw_req_cuLaunchKernel request;
   } launch = {
       {.length = sizeof launch, .opcode = VGW_OP_cuLaunchKernel, .flags = VGW_CORRELATED, .context = 1}, 1, {0}};
-  launch.request = (struct vgw_req_cuLaunchKernel){.kind = VGW_KIND_FUNCTION,
-                                                   .object = VGT_LAST_OBJECT,
-                                                   VGT_ONE_THREAD,
-                                                   .params_nbytes = sizeof(uint64_t[2])};
+  launch.request = (struct vgw_req_cuLaunchKernel){
+      .kind = VGW_KIND_FUNCTION, .object = VGT_LAST_OBJECT, VGT_ONE_THREAD, .params_nbytes = sizeof(uint64_t[2])};
   struct {
     __typeof__(launch) launch;
     uint64_t parameters[2];
