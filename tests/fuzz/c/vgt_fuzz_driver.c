@@ -151,6 +151,9 @@ const struct vgx_backend *vgt_driver_of_few(void) {
   few.cuStreamEndCapture = NULL;
   few.cuStreamGetCaptureInfo_v2 = NULL;
   few.cuStreamGetCaptureInfo_v3 = NULL;
+  few.cuStreamUpdateCaptureDependencies = NULL;
+  few.cuGraphMemcpyNodeGetParams = NULL;
+  few.cuGraphMemcpyNodeSetParams = NULL;
   few.cuLaunchHostFunc = NULL;
   few.measure = NULL;
   few.cuTensorMapEncodeTiled = NULL;

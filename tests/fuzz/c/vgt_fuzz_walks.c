@@ -57,6 +57,9 @@ static void few(int fd) {
   VGT_ASK(fd, cuStreamEndCapture, .hStream = 1, .phGraph = vgt_walk_first_id);
   VGT_ASK(fd, vgpuCaptureBegin, .hStream = 1, .graph = vgt_walk_first_id + 1);
   VGT_ASK(fd, vgpuCaptureDependencies, .hStream = 1, .hGraph = 1, .count = 8);
+  VGT_ASK(fd, vgpuCaptureChild, .hStream = 1, .hGraph = 1, .childGraph = 1);
+  VGT_ASK(fd, vgpuGraphSetHalves, .hNode = 5, .callback = VGW_CALLBACK_OF_GRAPH);
+  VGT_ASK(fd, cuGraphMemcpyNodeGetParams, .hNode = 5);
   VGT_ASK(fd, cuGraphKernelNodeGetParams_v2, .hNode = 5, .capacity = 64);
   VGT_ASK(fd, vgpuKernelDescribe, .capacity = 1024, .kind = VGW_KIND_FUNCTION, .object = 1);
   VGT_ASK(fd, vgpuKernelName, .capacity = 64, .kind = VGW_KIND_MODULE, .object = 1);

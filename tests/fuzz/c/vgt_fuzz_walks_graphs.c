@@ -25,9 +25,9 @@ void vgt_walk_halves(int fd) {
   VGT_ASK(fd, cuGraphCreate, .phGraph = split);
   VGT_ASK(fd, cuGraphAddHostNode, .phGraphNode = inner, .hGraph = split,
           .callback = VGW_CALLBACK_OF_GRAPH | VGW_CALLBACK_INTERNAL | 1);
-  VGT_ASK(fd, cuGraphAddMemcpyNode, .dst = vgt_addresses[0], .dstPitch = 8, .dstRows = 1, .src = vgt_addresses[1],
-          .srcPitch = 8, .srcRows = 1, .width = 8, .height = 1, .depth = 1, .phGraphNode = inner + 1, .hGraph = split,
-          .ctx = 1);
+  VGT_ASK(fd, cuGraphAddMemcpyNode, .dstAddress = vgt_addresses[0], .dstPitch = 8, .dstRows = 1,
+          .srcAddress = vgt_addresses[1], .srcPitch = 8, .srcRows = 1, .width = 8, .height = 1, .depth = 1,
+          .phGraphNode = inner + 1, .hGraph = split, .ctx = 1);
   name_nodes(fd, split, inner + 1, 1); /* the id that it has */
   name_nodes(fd, split, inner + 2, 2); /* there is one */
   name_nodes(fd, split, inner + 3, 1);
@@ -43,6 +43,33 @@ void vgt_walk_halves(int fd) {
   VGT_ASK(fd, cuGraphAddChildGraphNode, .phGraphNode = inner + 6, .hGraph = outer, .childGraph = whole);
   VGT_ASK(fd, cuGraphNodeGetType, .hNode = inner + 6);
   name_nodes(fd, outer, inner + 6, 1);
+  VGT_ASK(fd, cuGraphMemcpyNodeGetParams, .hNode = inner + 6);
+  VGT_ASK(fd, vgpuGraphSetHalves, .hNode = inner + 6, .callback = VGW_CALLBACK_OF_GRAPH | 2);
+  struct {
+    struct vgw_req_cuGraphAddMemcpyNode request;
+    uint32_t dependencies[2];
+  } half = {{.dstAddress = vgt_addresses[0],
+             .dstPitch = 8,
+             .dstRows = 1,
+             .srcAddress = vgt_addresses[1],
+             .srcPitch = 8,
+             .srcRows = 1,
+             .width = 8,
+             .height = 1,
+             .depth = 1,
+             .phGraphNode = inner + 7,
+             .hGraph = whole,
+             .ctx = 1,
+             .numDependencies = 1},
+            {inner + 5, 0}};
+  vgt_ask(fd, VGW_OP_cuGraphAddMemcpyNode, &half, sizeof half, answer, sizeof answer);
+  VGT_ASK(fd, cuGraphAddChildGraphNode, .phGraphNode = inner + 8, .hGraph = outer, .childGraph = whole);
+  for (uint32_t turn = 0; turn < 6; turn++) /* in both directions, and of nodes without such halves */
+    VGT_ASK(fd, vgpuGraphSetHalves, .hNode = turn < 4 ? inner + 8 : inner + turn,
+            .callback = VGW_CALLBACK_OF_GRAPH | VGW_CALLBACK_INTERNAL | VGW_CALLBACK_WHOLE_COPY | 2,
+            .to_host = turn & 1, .dstAddress = vgt_addresses[0], .dstPitch = 8, .dstRows = 1,
+            .srcAddress = vgt_addresses[1], .srcPitch = 8, .srcRows = 1, .width = turn < 3 ? 8 : 0, .height = 1,
+            .depth = 1);
 }
 
 /* A copy between arrays that a stream captures, and its node's parameters; a graph's own memory. */
@@ -51,8 +78,13 @@ void vgt_walk_captured(int fd) {
   uint64_t answer[64];
   VGT_ASK(fd, vgpuCaptureBegin, .hStream = 1, .graph = graph);
   VGT_ASK(fd, vgpuArrayCopy, .dstArray = 1, .srcArray = 2, .width = 8, .height = 1, .depth = 1, .hStream = 1);
+  VGT_ASK(fd, vgpuCaptureChild, .hStream = 1, .hGraph = 1, .childGraph = 1); /* another graph */
+  VGT_ASK(fd, vgpuCaptureDependencies, .hStream = 1, .hGraph = graph);
   VGT_ASK(fd, vgpuCaptureEnd, .hStream = 1);
   name_nodes(fd, graph, node, 1);
+  VGT_ASK(fd, vgpuCaptureBegin, .hStream = 1, .graph = graph + 3);
+  VGT_ASK(fd, vgpuCaptureChild, .hStream = 1, .hGraph = graph + 3, .childGraph = graph);
+  VGT_ASK(fd, vgpuCaptureEnd, .hStream = 1);
   VGT_ASK(fd, cuGraphMemcpyNodeGetParams, .hNode = node);
   VGT_ASK(fd, cuGraphCreate, .phGraph = own);
   for (uint32_t i = 1; i <= 2; i++) {
@@ -62,12 +94,12 @@ void vgt_walk_captured(int fd) {
     } add = {.request = {.bytesize = 4096, .phGraphNode = node + i, .hGraph = own}};
     add.request.poolProps.allocType = add.request.poolProps.location.type = 1;
     vgt_ask(fd, VGW_OP_cuGraphAddMemAllocNode, &add, sizeof add, answer, sizeof answer);
-    VGT_ASK(fd, cuGraphAddMemcpyNode, .dst = answer[0] + 8, .dstPitch = 8, .dstRows = 1, .src = vgt_addresses[1],
-            .srcPitch = 8, .srcRows = 1, .width = 8, .height = 1, .depth = 1, .phGraphNode = node + 10 + i,
-            .hGraph = own, .ctx = 1);
+    VGT_ASK(fd, cuGraphAddMemcpyNode, .dstAddress = answer[0] + 8, .dstPitch = 8, .dstRows = 1,
+            .srcAddress = vgt_addresses[1], .srcPitch = 8, .srcRows = 1, .width = 8, .height = 1, .depth = 1,
+            .phGraphNode = node + 10 + i, .hGraph = own, .ctx = 1);
   }
-  VGT_ASK(fd, cuGraphAddMemcpyNode, .dst = 8, .dstPitch = 8, .dstRows = 1, .src = 8, .srcPitch = 8, .srcRows = 1,
-          .depth = 1, .phGraphNode = node + 20, .hGraph = own, .ctx = 1); /* nothing */
+  VGT_ASK(fd, cuGraphAddMemcpyNode, .dstAddress = 8, .dstPitch = 8, .dstRows = 1, .srcAddress = 8, .srcPitch = 8,
+          .srcRows = 1, .depth = 1, .phGraphNode = node + 20, .hGraph = own, .ctx = 1); /* nothing */
   VGT_ASK(fd, cuStreamBeginCapture_v2, .hStream = 2);
   VGT_ASK(fd, cuStreamEndCapture, .hStream = 2, .phGraph = own + 1);
 }
