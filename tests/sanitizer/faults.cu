@@ -134,6 +134,19 @@ __global__ void use_unset(int *out, int how, int set) { // of 64 words, the firs
   }
 }
 
+__global__ void use_two(int *out) { // of two loads, before either value is used
+  __shared__ int s[64], r[64];
+  int t = threadIdx.x;
+  if (t < 32)
+    s[t] = r[t] = t;
+  __syncthreads();
+  int one = s[t];
+  int other = r[t];
+  __syncthreads();
+  out[t] = one;
+  out[64 + t] = other;
+}
+
 __global__ void leave_unset(int *out) { // reads what nobody has written, and does not use it
   __shared__ int s[64], copied[64];
   int t = threadIdx.x;
@@ -299,6 +312,7 @@ static const Case cases[] = {
     {"fresh-again", "initcheck", "uninitialised",
      RUN(cudaFree(device(256)); sum<<<1, 1>>>(device(256, -1), 1, device(4)))},
     {"shared-half", "initcheck", "uninitialised", RUN(shared_unset<<<1, 64>>>(device(256)))},
+    {"unset-two", "initcheck", "uninitialised", RUN(use_two<<<1, 64>>>(device(512)))},
     {"unset-branch", "initcheck", "uninitialised", RUN(use_unset<<<1, 64>>>(device(256), BRANCH, 63))},
     {"unset-index", "initcheck", "uninitialised", RUN(use_unset<<<1, 64>>>(device(256), INDEX, 63))},
     {"unset-shuffle", "initcheck", "uninitialised", RUN(use_unset<<<1, 64>>>(device(256), SHUFFLE, 48))},
@@ -315,6 +329,8 @@ static const Case cases[] = {
     {"reverse-again", "racecheck", "race", RUN(reverse_again<<<1, 256>>>(device(1024), false))},
     {"late-round", "racecheck", "race", RUN(late_round<<<1, 256>>>(device(1024), 8, 5, 32))},
     {"late-round-before", "racecheck", "race", RUN(late_round<<<1, 64>>>(device(256), 8, 5, -32))},
+    {"some-lanes", "racecheck", "race", RUN(some_lanes<<<1, 64>>>(device(256), 8, 5))},
+    {"fields", "racecheck", "race", RUN(fields<<<4, 128>>>((Fields *)device(2048), true))},
     {"part-of-a-row", "racecheck", "race", RUN(part_of_a_row<<<8, 32>>>(device(1024), true))},
     {"one-place", "racecheck", "race", RUN(one_place<<<1, 64>>>(device(4)))},
     {"one-place-warp", "racecheck", "race", RUN(one_place<<<1, 32>>>(device(4)))},
@@ -372,6 +388,8 @@ static const Case cases[] = {
     {"ok-counted", "none", "", RUN(counted<<<1, 64>>>(device(128), device(128), true))},
     {"ok-reverse", "none", "", RUN(reverse<<<1, 256>>>(device(1024), true))},
     {"ok-reverse-again", "none", "", RUN(reverse_again<<<1, 256>>>(device(1024), true))},
+    {"ok-some-lanes", "none", "", RUN(some_lanes<<<1, 64>>>(device(256), 8, -1))},
+    {"ok-fields", "none", "", RUN(fields<<<4, 128>>>((Fields *)device(2048), false))},
     {"ok-late-round", "none", "", RUN(late_round<<<1, 256>>>(device(1024), 8, 5, 0))},
     {"ok-same-value", "none", "", RUN(same_value<<<1, 64>>>(device(4)))},
     {"ok-reduce", "none", "", RUN(reduce<<<1, 256>>>(device(1024), device(4), 0))},

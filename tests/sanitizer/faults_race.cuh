@@ -29,6 +29,30 @@ __global__ void late_round(int *p, int rounds, int wrong, int distance) {
     __syncthreads();
   }
 }
+// Half of each warp's lanes store in each round, all in one of them; the other half's words are read by another warp.
+__global__ void some_lanes(int *p, int rounds, int wrong) {
+  __shared__ int s[64];
+  s[threadIdx.x] = 0;
+  __syncthreads();
+#pragma unroll 1
+  for (int round = 0; round < rounds; round++) {
+    if (threadIdx.x % 32 < (round == wrong ? 32 : 16))
+      s[threadIdx.x] = round;
+    p[threadIdx.x] = s[(threadIdx.x ^ 32) | 16];
+    __syncthreads();
+  }
+}
+struct Fields {
+  char a, b, c, d;
+};
+// Each thread stores two fields, and one of each block a field of the block before.
+__global__ void fields(Fields *p, bool same) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  p[i].a = 1;
+  p[i].c = 2;
+  if (blockIdx.x && threadIdx.x == 0)
+    *(same ? &p[i - 40].c : &p[i - 40].d) = 3;
+}
 // Each block's warp stores a row, and one value in the middle of the row of the block before.
 __global__ void part_of_a_row(int *p, bool other) {
   p[blockIdx.x * 32 + threadIdx.x] = threadIdx.x;

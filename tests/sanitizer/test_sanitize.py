@@ -35,6 +35,10 @@ SOME = {
         "reverse-again",
         "late-round",
         "late-round-before",
+        "some-lanes",
+        "ok-some-lanes",
+        "fields",
+        "ok-fields",
         "ok-late-round",
         "part-of-a-row",
         "neighbour-blocks",
@@ -66,6 +70,16 @@ def test_planted_faults(program: Path, tool: str) -> None:
     assert len(chosen) == len(SOME[tool])
     result, _ = corpus.check(tool, chosen, (program,))
     assert (result.missed, result.false, result.unwatched) == ([], [], [])
+
+
+def test_each_load_of_unset_memory_is_named(program: Path) -> None:
+    """Also where another one comes before its value is used."""
+    chosen = [case for case in corpus.cases((program,)) if case.name == "unset-two"]
+    reports, _, _ = corpus.run("initcheck", chosen, (program,))
+    source = (Path(__file__).parent / "faults.cu").read_text().splitlines()
+    places = {report["place"].split()[0] for report in reports if report["kind"] == "uninitialised"}
+    lines = [source[int(re.findall(r"\d+", place)[-1]) - 1].strip() for place in sorted(places)]
+    assert lines == ["int one = s[t];", "int other = r[t];"]
 
 
 @pytest.mark.ecosystem

@@ -22,15 +22,18 @@ def _any_of(e: Emitter, flags: list[str]) -> str:
     return text
 
 
-def _if_acting(e: Emitter, ins: ir.Instruction, flags: str, stores: bool) -> str:
-    """Begin code for the case that acting lanes have a flag set: returns the name of the label after it."""
+def _if_acting(e: Emitter, flags: str) -> tuple[str, str]:
+    """Begin code for the case that acting lanes have a flag set: returns the name of the label after it, and those."""
     lanes = e.v(f"and i32 {e.v(f'bitcast {LANES.int(1)} {flags} to i32')}, {e.mask_bits()}")
     name = e.unique("unset")
     e.e(f"br i1 {e.v(f'icmp ne i32 {lanes}, 0')}, label %{name}.some, label %{name}, !prof !1")
     e.label(f"{name}.some")
-    e.e(e.service(abi.SERVICE_UNSET, "void", ("ptr", "%thread"), ("ptr", emit_watch.site_of(e, ins)), ("i32", lanes),
-                  ("i32", str(int(stores)))))  # fmt: skip
-    return name
+    return name, lanes
+
+
+def _tell(e: Emitter, ins: ir.Instruction, lanes: str, stores: bool, loads: list[int]) -> None:
+    e.e(e.service(abi.SERVICE_UNSET, "void", ("ptr", "%thread"), ("ptr", emit_watch.site_of(e, ins, loads)),
+                  ("i32", lanes), ("i32", str(int(stores)))))  # fmt: skip
 
 
 @emits("unset begin")
@@ -70,7 +73,20 @@ def _pick(e: Emitter, ins: ir.Instruction) -> None:
 
 @emits("unset use")
 def _use(e: Emitter, ins: ir.Instruction) -> None:
-    name = _if_acting(e, ins, _any_of(e, e.lanes(ins.operands, 1)), False)
+    flags: dict[int, list[ir.Operand]] = {}  # by load; -1: of the values that are used
+    line = -1
+    for operand in ins.operands:
+        if isinstance(operand, ir.Imm):
+            line = operand.value
+        flags.setdefault(line, []).extend([] if isinstance(operand, ir.Imm) else [operand])
+    name, lanes = _if_acting(e, _any_of(e, e.lanes(flags.pop(-1), 1)))
+    rest = lanes
+    sure = {line: predicates for line, predicates in flags.items() if predicates}
+    for line, predicates in sure.items():
+        loaded = e.v(f"bitcast {LANES.int(1)} {_any_of(e, e.lanes(predicates, 1))} to i32")
+        _tell(e, ins, e.v(f"and i32 {lanes}, {loaded}"), False, [line])
+        rest = e.v(f"and i32 {rest}, {e.v(f'xor i32 {loaded}, -1')}")
+    _tell(e, ins, rest, False, [line for line in flags if line and line not in sure])
     e.e(f"br label %{name}")
     e.label(name)
 
@@ -78,7 +94,8 @@ def _use(e: Emitter, ins: ir.Instruction) -> None:
 @emits("unset store")
 def _store(e: Emitter, ins: ir.Instruction) -> None:
     sizes, flags = ins.operands[::2], e.lanes(ins.operands[1::2], 1)
-    name = _if_acting(e, ins, _any_of(e, flags), True)
+    name, lanes = _if_acting(e, _any_of(e, flags))
+    _tell(e, ins, lanes, True, [])
     words = "zeroinitializer"
     for size, flag in zip(sizes, flags, strict=True):
         assert isinstance(size, ir.Imm)

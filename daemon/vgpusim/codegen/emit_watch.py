@@ -36,7 +36,7 @@ def _kind(ins: ir.Instruction, kind: str) -> int:
 
 
 _ROW = "{ i32, i32, i32, ptr }"
-_SITE = "{ ptr, ptr, i32, i32, i32, i32, [5 x i32], i32, i32, ptr, ptr, i32, i32, i8, i8, i8 }"
+_SITE = "{ ptr, ptr, i32, i32, i32, i32, [5 x i32], i32, i32, ptr, ptr, i32, i32, i32, i8, i8, i8 }"
 Row = tuple[int, int, int, str]  # offset from lane 0's address, bytes, the first lane, its site or "null"
 
 
@@ -59,7 +59,9 @@ def _site(
     tracked = int(e.state.tracked and unset.is_source(ins))
     fields = f"ptr {text}, ptr {place}, i32 {nbytes}, i32 {align}, i32 {kind}, i32 {known}, [5 x i32] ["
     fields += ", ".join(f"i32 {step}" for step in steps)
-    fields += f"], i32 {len(rows or [])}, i32 {len(spans)}, ptr {listed}, ptr {joined}, i32 {low}, i32 {high}"
+    fields += (
+        f"], i32 {len(rows or [])}, i32 {len(spans)}, ptr {listed}, ptr {joined}, i32 {low}, i32 {high}, i32 {ins.line}"
+    )
     return _constant(e, "site", f"{_SITE} {{ {fields}, i8 {distinct}, i8 {tracked}, i8 {form} }}")
 
 
@@ -114,9 +116,9 @@ def _spans(rows: list[Row]) -> list[Row]:
     return spans
 
 
-def site_of(e: Emitter, ins: ir.Instruction) -> str:
-    """The site of an instruction that accesses nothing by itself."""
-    return _site(e, ins, 0, 1, _READ)
+def site_of(e: Emitter, ins: ir.Instruction, loads: list[int] | None = None) -> str:
+    """The site of an instruction that accesses nothing by itself. `loads`: the lines of those whose values it uses."""
+    return _site(e, ins, 0, 1, _READ, rows=[(line, 0, 0, "null") for line in loads or []])
 
 
 _GROUP_ENDS = (

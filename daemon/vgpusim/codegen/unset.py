@@ -9,11 +9,14 @@ atomic results and local memory lose track of them.
 The added instructions, `unset begin` and so on, which no PTX can contain, are emitted by emit_unset.py:
 - begin: no bytes are unset, before a load; load: a register's predicate after it
 - of: the predicates of the sources, or-ed; pick: those of selp
-- use: report lanes whose value is unset; store: say which bytes the next store's lanes have unset"""
+- use: report lanes whose value is unset, and the load. Behind the predicates come, each with its line, the predicates
+  of loads on which the value surely depends; behind 0 the lines of all that it may come from
+- store: say which bytes the next store's lanes have unset"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, replace
 
 from vgpusim.codegen.program import Program
 from vgpusim.ptx import ir
@@ -23,6 +26,7 @@ _LOSES_TRACK = (
     *("atom", "mma", "wmma", "wgmma", "ldmatrix", "movmatrix", "vote", "match", "redux", "call", "cp", "mbarrier"),
     *("tex", "tld4", "suld", "bar", "barrier", "activemask", "elect", "ld", "multimem"),
 )
+_LOADS_MAX = 16  # of a use, that are told apart
 _ENDS = ("bra", "brx", "ret", "exit", "trap")
 _Item = ir.Instruction | ir.Label
 
@@ -58,9 +62,48 @@ def _may_be_unset(body: list[_Item]) -> set[ir.Reg]:
     return found
 
 
+@dataclass
+class _Origins:
+    """From which loads registers' values come, by the lines of these: all that one may come from, and those that it
+    surely depends on, as each register on the way is set by one instruction."""
+
+    may: dict[ir.Reg, set[int]] = field(default_factory=lambda: defaultdict(set))
+    sure: dict[ir.Reg, set[int]] = field(default_factory=lambda: defaultdict(set))
+    loaded: dict[int, list[ir.Reg]] = field(default_factory=dict)  # by a line whose registers nothing else sets
+
+
+def _origins(body: list[_Item], unset: set[ir.Reg]) -> _Origins:
+    found = _Origins()
+    instructions = [i for i in body if isinstance(i, ir.Instruction) and not unset.isdisjoint(ir.defined(i))]
+    setters = Counter(reg for ins in instructions for reg in ir.defined(ins))
+    lines = Counter(ins.line for ins in instructions if is_source(ins))
+    changed = True
+    while changed:
+        changed = False
+        for ins in instructions:
+            source = is_source(ins)
+            if not source and ins.opcode in _LOSES_TRACK:
+                continue
+            targets = [reg for reg in ir.defined(ins) if reg in unset]
+            only = ins.guard is None and all(setters[reg] == 1 for reg in targets)
+            if source and only and lines[ins.line] == 1:
+                found.loaded[ins.line] = targets
+            values = {reg for reg in ir.used(ins) if reg in unset}
+            may = {ins.line} if source else {line for reg in values for line in found.may[reg]}
+            sure = may if source else {line for reg in values for line in found.sure[reg]}
+            for reg in targets:
+                before = len(found.may[reg]) + len(found.sure[reg])
+                found.may[reg] |= may
+                if only and ins.opcode not in ("selp", "shfl"):
+                    found.sure[reg] |= sure & found.loaded.keys()
+                changed = changed or len(found.may[reg]) + len(found.sure[reg]) != before
+    return found
+
+
 class _Tracker:
-    def __init__(self, unset: set[ir.Reg]) -> None:
+    def __init__(self, unset: set[ir.Reg], origins: _Origins) -> None:
         self.unset = unset
+        self.origins = origins
         self.body: list[_Item] = []
         self.count = 0
 
@@ -77,8 +120,15 @@ class _Tracker:
 
     def use(self, ins: ir.Instruction, regs: list[ir.Reg], *, guarded: bool = True) -> None:
         known = self.known(regs)
-        if known:
-            self.add(ins, "use", *known, guarded=guarded)
+        if not known:
+            return
+        used = [reg for reg in regs if reg in self.unset]
+        sure = {line for reg in used for line in self.origins.sure[reg]}
+        may = {line for reg in used for line in self.origins.may[reg]}
+        for line in sorted(sure) if len(sure) <= _LOADS_MAX else ():
+            known += [ir.Imm(line), *self.known(self.origins.loaded[line])]
+        known += [ir.Imm(0), *(ir.Imm(line) for line in (sorted(may) if len(may) <= _LOADS_MAX else ()))]
+        self.add(ins, "use", *known, guarded=guarded)
 
     def before(self, ins: ir.Instruction) -> None:
         guard = [ins.guard] if ins.guard is not None else []
@@ -152,9 +202,10 @@ class _Tracker:
 
 def track(program: Program) -> None:
     """Add the instructions."""
-    tracker = _Tracker(_may_be_unset(program.body))
-    if not tracker.unset:
+    unset = _may_be_unset(program.body)
+    if not unset:
         return
+    tracker = _Tracker(unset, _origins(program.body, unset))
     for item in program.body:
         if isinstance(item, ir.Label):
             tracker.body.append(item)

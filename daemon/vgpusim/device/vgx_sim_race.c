@@ -296,10 +296,10 @@ static uint64_t objects_of(const struct vgx_sim_site *site, const struct vgx_sim
 static bool in_shared(struct vgx_sim_races *r, struct vgx_sim_race_access *a, const struct vgx_sim_warp_access *w) {
   if (!vgx_sim_race_reserve_shared(&r->shared, w->shared_nbytes))
     return false;
-  if (w->addresses)
-    vgx_sim_race_lanes_in_shared(a, w);
+  if (w->base)
+    vgx_sim_race_rows_in_shared(a, (uint32_t)(w->base - (uint64_t)a->thread->shared), w->mask);
   else
-    vgx_sim_race_rows_in_shared(a, (uint32_t)(w->base - (uint64_t)a->thread->shared));
+    vgx_sim_race_lanes_in_shared(a, w);
   return true;
 }
 

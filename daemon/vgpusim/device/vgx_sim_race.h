@@ -7,7 +7,7 @@
 /* A warp's access. */
 struct vgx_sim_warp_access {
   const uint64_t *addresses; /* by lane; NULL: all lanes act, in the site's rows from `base` on */
-  uint64_t base;
+  uint64_t base;             /* not 0: lanes act in the site's pattern from there on */
   uint32_t mask;
   const uint8_t *values; /* by lane: what is stored; NULL: unknown */
   const uint32_t *sizes; /* by lane, bytes; NULL: the site's */

@@ -13,6 +13,10 @@ enum { WHOLE = VGX_SIM_WHOLE, HALVES = VGX_SIM_HALVES };
 
 uint32_t vgx_sim_race_noted_epoch, vgx_sim_race_turn = 1;
 
+static inline bool is_fresh(const struct vgx_sim_segment *segment, vgx_sim_note first) {
+  return segment->notes[STORE] < first && segment->notes[LOAD] < first;
+}
+
 void vgx_sim_race_in_global(struct vgx_sim_race_access *a, uint64_t address, uint64_t nbytes, uint32_t lane,
                             uint32_t log2_nbytes) {
   static bool told;
@@ -24,8 +28,10 @@ void vgx_sim_race_in_global(struct vgx_sim_race_access *a, uint64_t address, uin
     told = true;
     return;
   }
-  for (uint64_t at = address; at < address + nbytes; at += VGX_SIM_SPAN_NBYTES - at % VGX_SIM_SPAN_NBYTES)
-    if (vgx_sim_spans[vgx_sim_span_number(at)].divided < a->races->first_of_launch)
+  vgx_sim_note first = (vgx_sim_note)a->races->first_of_launch << VGX_SIM_NOTE_EPOCH;
+  for (uint64_t at = address; at < address + nbytes; at += SEGMENT_NBYTES - at % SEGMENT_NBYTES)
+    if (is_fresh(&vgx_sim_segments[(at - VGX_SIM_REACH_BEGIN) / SEGMENT_NBYTES], first) &&
+        vgx_sim_spans[vgx_sim_span_number(at)].divided < a->races->first_of_launch)
       vgx_sim_race_divide_span(a, at);
   vgx_sim_fetch_ahead((uint32_t)((uint64_t)a->note >> VGX_SIM_NOTE_SITE), address, lane);
   vgx_sim_race_in_segments(a, address, nbytes, lane, log2_nbytes);
@@ -70,10 +76,6 @@ static inline bool is_foreign(vgx_sim_note before, vgx_sim_note first, uint32_t 
   return before >= first && vgx_sim_epoch_of(before) != epoch;
 }
 
-static inline bool is_fresh(const struct vgx_sim_segment *segment, vgx_sim_note first) {
-  return segment->notes[STORE] < first && segment->notes[LOAD] < first;
-}
-
 /* A warp's loads or stores by one instruction. */
 struct quick {
   vgx_sim_note first, note; /* the launch's first; of lane 0 */
@@ -82,11 +84,25 @@ struct quick {
   vgx_sim_note own; /* notes of the CTA's warps are those from here on; 0: not known */
 };
 
+/* Whether a segment without notes is in use, or can be from now on. False: its span has to be divided. */
+static inline bool is_used(uint64_t at, vgx_sim_note first, vgx_sim_note note) {
+  struct vgx_sim_span *span = &vgx_sim_spans[vgx_sim_span_number(at)];
+  if (span->divided >= vgx_sim_epoch_of(first))
+    return true;
+  if (!vgx_sim_race_is_empty(span, vgx_sim_epoch_of(first)))
+    return false;
+  *span = (struct vgx_sim_span){.divided = vgx_sim_epoch_of(note), .stripes = span->stripes};
+  return true;
+}
+
 /* Note a load or store of a half. False: more is to be looked at. */
 static inline bool note_half_quickly(struct vgx_sim_segment *segment, vgx_sim_note note, vgx_sim_note first,
-                                     bool stores, uint32_t half) {
+                                     bool stores, uint64_t at) {
+  uint32_t half = at % SEGMENT_NBYTES != 0;
   vgx_sim_note before = segment->notes[half];
   if (is_fresh(segment, first)) {
+    if (!is_used(at, first, note))
+      return false;
     *segment = (struct vgx_sim_segment){.form = HALVES, .stored = (uint32_t)stores << half};
     segment->notes[half] = note;
     return true;
@@ -101,11 +117,14 @@ static inline bool note_half_quickly(struct vgx_sim_segment *segment, vgx_sim_no
 }
 
 /* The same of all of a segment. */
-static inline bool note_quickly(const struct quick *q, struct vgx_sim_segment *segment, vgx_sim_note note) {
+static inline bool note_quickly(const struct quick *q, struct vgx_sim_segment *segment, uint64_t at,
+                                vgx_sim_note note) {
   vgx_sim_note *notes = segment->notes, first = q->first;
   bool stores = q->stores;
   uint32_t epoch = vgx_sim_epoch_of(note);
   if (is_fresh(segment, first)) {
+    if (!is_used(at, first, note))
+      return false;
     *segment = (struct vgx_sim_segment){.form = WHOLE};
     notes[stores ? STORE : LOAD] = note;
     return true;
@@ -145,33 +164,20 @@ static inline bool begin_quickly(struct quick *q, const struct vgx_sim_races *r,
   return q->number != 0;
 }
 
-/* Whether segments have the notes of this bytes' spans. False: they will once all is looked at. */
-static inline bool are_divided(const struct quick *q, uint64_t at, uint64_t end) {
-  uint32_t first = vgx_sim_epoch_of(q->first);
-  for (uint64_t i = vgx_sim_span_number(at); i <= vgx_sim_span_number(end - 1); i++) {
-    if (vgx_sim_spans[i].divided >= first)
-      continue;
-    if (!vgx_sim_race_is_empty(&vgx_sim_spans[i], first))
-      return false;
-    vgx_sim_spans[i] = (struct vgx_sim_span){.divided = vgx_sim_epoch_of(q->note), .stripes = vgx_sim_spans[i].stripes};
-  }
-  return true;
-}
-
 /* Note a row of whole segments, or of a half. False: it is none, or more is to be looked at. */
 static inline __attribute__((always_inline)) bool note_row_quickly(const struct quick *q, uint64_t at, uint64_t nbytes,
                                                                    uint32_t lane) {
   uint64_t end = at + nbytes, odd = (at | nbytes) % SEGMENT_NBYTES;
-  if (at < VGX_SIM_REACH_BEGIN || end > VGX_SIM_SLOTS_BEGIN || !are_divided(q, at, end))
+  if (at < VGX_SIM_REACH_BEGIN || end > VGX_SIM_SLOTS_BEGIN)
     return false;
   struct vgx_sim_segment *segment = &vgx_sim_segments[(at - VGX_SIM_REACH_BEGIN) / SEGMENT_NBYTES];
   if (nbytes == LINE_NBYTES && odd == LINE_NBYTES)
-    return note_half_quickly(segment, vgx_sim_with_lane(q->note, lane), q->first, q->stores, at % SEGMENT_NBYTES != 0);
+    return note_half_quickly(segment, vgx_sim_with_lane(q->note, lane), q->first, q->stores, at);
   if (odd)
     return false;
   vgx_sim_fetch_ahead(q->number, at, lane);
   for (; at < end; at += SEGMENT_NBYTES, lane += SEGMENT_NBYTES >> q->shift, segment++)
-    if (!note_quickly(q, segment, vgx_sim_with_lane(q->note, lane)))
+    if (!note_quickly(q, segment, at, vgx_sim_with_lane(q->note, lane)))
       return false;
   return true;
 }
@@ -222,6 +228,26 @@ bool vgx_sim_race_lanes_in_global(struct vgx_sim_races *r, uint32_t warp, const 
     if ((q.stores && at < last) || !note_row_quickly(&q, at, nbytes, lane))
       return false; /* lanes may store to one place */
     last = at + nbytes;
+  }
+  return true;
+}
+
+bool vgx_sim_race_some_in_global(struct vgx_sim_races *r, uint32_t warp, const struct vgx_sim_site *site,
+                                 const uint64_t *addresses, uint32_t mask) {
+  struct quick q;
+  uint32_t epoch = is_special(r, warp, site) ? 0 : vgx_sim_race_epoch(r, warp), count = 0;
+  uint64_t last = 0;
+  if (!epoch || !begin_quickly(&q, r, warp, site, epoch))
+    return false;
+  vgx_sim_race_take_turn(epoch);
+  for (uint32_t lane = 0; lane < 32; lane += count ? count : 1) {
+    uint64_t at = addresses[lane];
+    for (count = 0; lane + count < 32 && mask >> (lane + count) & 1; count++)
+      if (addresses[lane + count] != at + (uint64_t)site->nbytes * count)
+        break;
+    if (count && ((q.stores && at < last) || !note_row_quickly(&q, at, (uint64_t)site->nbytes * count, lane)))
+      return false;
+    last = count ? at + (uint64_t)site->nbytes * count : last;
   }
   return true;
 }

@@ -14,6 +14,9 @@ bool vgx_sim_race_rows_in_global(struct vgx_sim_races *r, uint32_t warp, const s
 /* The same of accesses whose rows begin at the lanes of `starts`; stores to one place are not noted either. */
 bool vgx_sim_race_lanes_in_global(struct vgx_sim_races *r, uint32_t warp, const struct vgx_sim_site *site,
                                   const uint64_t *addresses, uint32_t starts);
+/* The same of lanes of which some do not act. */
+bool vgx_sim_race_some_in_global(struct vgx_sim_races *r, uint32_t warp, const struct vgx_sim_site *site,
+                                 const uint64_t *addresses, uint32_t mask);
 /* Of accesses outside of shared memory, in order: the last one's epoch, and how often it has differed from the one
  * before. */
 extern uint32_t vgx_sim_race_noted_epoch, vgx_sim_race_turn;

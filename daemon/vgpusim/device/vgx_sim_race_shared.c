@@ -21,7 +21,7 @@
 struct entry {
   const struct vgx_sim_site *site;
   uint32_t clock, mask;
-  uint32_t base;    /* of lane 0, if the site has rows and all lanes act */
+  uint32_t base;    /* of lane 0, if lanes act in the site's pattern */
   uint32_t offsets; /* else the number of its list, from 1 on */
 };
 
@@ -150,12 +150,24 @@ static void refine(struct vgx_sim_races *r) {
   s->granule = 0;
 }
 
+static uint32_t offset_of(const struct vgx_sim_site *site, uint32_t lane) {
+  uint32_t offset = 0;
+  for (uint32_t k = 0; k < 5; k++)
+    offset += lane >> k & 1 ? (uint32_t)site->steps[k] : 0;
+  return offset;
+}
+
 /* The lane and the instruction by which an access has this byte. False: it has not. */
 static bool find_lane(const struct vgx_sim_race_log *log, const struct entry *e, uint32_t at, uint32_t *lane,
                       const struct vgx_sim_site **by) {
   const struct vgx_sim_site *site = e->site;
   *by = site;
-  for (uint32_t i = 0; !e->offsets && i < site->row_count; i++) {
+  for (uint32_t left = !e->offsets && e->mask != UINT32_MAX ? e->mask : 0; left; left &= left - 1) {
+    *lane = (uint32_t)__builtin_ctz(left);
+    if (at - (e->base + offset_of(site, *lane)) < site->nbytes)
+      return true;
+  }
+  for (uint32_t i = 0; !e->offsets && e->mask == UINT32_MAX && i < site->row_count; i++) {
     uint32_t offset = at - (e->base + (uint32_t)site->rows[i].offset);
     if (offset < site->rows[i].nbytes) {
       *by = site->rows[i].site ? site->rows[i].site : site;
@@ -273,16 +285,28 @@ static struct entry *append(struct vgx_sim_race_access *a, uint32_t mask, uint32
   return e;
 }
 
-static void note_rows(struct vgx_sim_race_access *a, uint32_t base, uint32_t clock) {
+static void note_rows(struct vgx_sim_race_access *a, uint32_t base, uint32_t mask, uint32_t clock) {
   const struct vgx_sim_site *site = a->site;
   uint32_t others = rivals_of(a->races, a->warp, a->kind);
   if (a->races->shared.granule && (base | site->nbytes) & 3)
     refine(a->races);
-  struct entry *here = append(a, UINT32_MAX, clock);
+  struct entry *here = append(a, mask, clock);
   here->base = base;
   here->offsets = 0;
-  for (uint32_t i = 0; i < site->span_count; i++)
+  for (uint32_t i = 0; mask == UINT32_MAX && i < site->span_count; i++)
     span(a, here, others, base + (uint32_t)site->spans[i].offset, site->spans[i].nbytes);
+  uint32_t begin = 0, nbytes = 0;
+  for (uint32_t left = mask == UINT32_MAX ? 0 : mask; left; left &= left - 1) {
+    uint32_t at = base + offset_of(site, (uint32_t)__builtin_ctz(left));
+    if (nbytes && at != begin + nbytes) {
+      span(a, here, others, begin, nbytes);
+      nbytes = 0;
+    }
+    begin = nbytes ? begin : at;
+    nbytes += site->nbytes;
+  }
+  if (nbytes)
+    span(a, here, others, begin, nbytes);
 }
 
 void vgx_sim_race_leave_trace(struct vgx_sim_races *r) {
@@ -295,28 +319,30 @@ void vgx_sim_race_leave_trace(struct vgx_sim_races *r) {
     for (uint32_t i = 0; vgx_sim_race_trace_followed(traces, warp, i, &step, &clock); i++) {
       struct vgx_sim_race_access a = {
           .races = r, .site = step.site, .warp = warp, .kind = vgx_sim_race_kind(step.site)};
-      note_rows(&a, step.base, clock); /* which races with nothing: it was traced once */
+      note_rows(&a, step.base, step.mask, clock); /* which races with nothing: it was traced once */
     }
   vgx_sim_race_trace_leave(traces);
 }
 
-void vgx_sim_race_rows_in_shared(struct vgx_sim_race_access *a, uint32_t base) {
+void vgx_sim_race_rows_in_shared(struct vgx_sim_race_access *a, uint32_t base, uint32_t mask) {
   struct vgx_sim_race_traces *traces = a->races->shared.traces;
   uint32_t clock = a->races->warps[a->warp].of[a->warp];
-  if (vgx_sim_race_trace_follow(traces, a->warp, clock, a->site, base))
+  struct vgx_sim_race_step step = {a->site, base, mask};
+  if (vgx_sim_race_trace_follow(traces, a->warp, clock, step))
     return;
   if (vgx_sim_race_trace_phase(traces) == VGX_SIM_TRACE_FOLLOWED)
     vgx_sim_race_leave_trace(a->races);
-  vgx_sim_race_trace_record(traces, a->warp, a->site, base);
-  note_rows(a, base, clock);
+  vgx_sim_race_trace_record(traces, a->warp, step);
+  note_rows(a, base, mask, clock);
 }
 
 bool vgx_sim_race_rows_are_traced(struct vgx_sim_races *r, uint32_t warp, const struct vgx_sim_site *site,
-                                  uint64_t base) {
+                                  uint64_t base, uint32_t mask) {
   struct vgx_sim_race_traces *traces = r->shared.traces;
   return traces && warp < r->warp_count && base < r->shared.room &&
          vgx_sim_race_trace_phase(traces) == VGX_SIM_TRACE_FOLLOWED &&
-         vgx_sim_race_trace_follow(traces, warp, r->warps[warp].of[warp], site, (uint32_t)base);
+         vgx_sim_race_trace_follow(traces, warp, r->warps[warp].of[warp],
+                                   (struct vgx_sim_race_step){site, (uint32_t)base, mask});
 }
 
 void vgx_sim_race_lanes_in_shared(struct vgx_sim_race_access *a, const struct vgx_sim_warp_access *w) {

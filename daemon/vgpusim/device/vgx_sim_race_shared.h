@@ -5,12 +5,12 @@
 #include "vgx_sim_race.h"
 #include "vgx_sim_race_order.h"
 
-/* The site's rows from the offset `base` on; what the lanes access. */
-void vgx_sim_race_rows_in_shared(struct vgx_sim_race_access *a, uint32_t base);
-/* Whether a load or store of all lanes is the next of a trace, and so races with nothing and is inside: it is noted
- * then. */
+/* What lanes access in the site's pattern from the offset `base` on; or anywhere. */
+void vgx_sim_race_rows_in_shared(struct vgx_sim_race_access *a, uint32_t base, uint32_t mask);
+/* Whether a load or store in the site's pattern is the next of a trace, and so races with nothing and is inside: it is
+ * noted then. */
 bool vgx_sim_race_rows_are_traced(struct vgx_sim_races *races, uint32_t warp, const struct vgx_sim_site *site,
-                                  uint64_t base);
+                                  uint64_t base, uint32_t mask);
 void vgx_sim_race_lanes_in_shared(struct vgx_sim_race_access *a, const struct vgx_sim_warp_access *w);
 bool vgx_sim_race_reserve_shared(struct vgx_sim_race_shared *shared, uint64_t nbytes);
 void vgx_sim_race_release_shared(struct vgx_sim_race_shared *shared);

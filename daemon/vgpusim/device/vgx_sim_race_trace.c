@@ -50,18 +50,17 @@ void vgx_sim_race_traces_advance(struct vgx_sim_race_traces *traces) {
   traces->phase = traces->departures < DEPARTURES ? VGX_SIM_TRACE_NONE : VGX_SIM_TRACE_LEFT;
 }
 
-static bool is_step(const struct trace *trace, uint32_t warp, uint32_t number, const struct vgx_sim_site *site,
-                    uint32_t base) {
+static bool is_step(const struct trace *trace, uint32_t warp, uint32_t number, struct vgx_sim_race_step now) {
   const struct vgx_sim_race_step *step = &trace->steps[warp][number];
-  return number < trace->counts[warp] && step->site == site && step->base == base;
+  return number < trace->counts[warp] && step->site == now.site && step->base == now.base && step->mask == now.mask;
 }
 
 /* Choose by the first access since the barrier what to do until the next one. */
-static void begin(struct vgx_sim_race_traces *traces, uint32_t warp, const struct vgx_sim_site *site, uint32_t base) {
+static void begin(struct vgx_sim_race_traces *traces, uint32_t warp, struct vgx_sim_race_step step) {
   traces->phase = traces->count < TRACES ? VGX_SIM_TRACE_RECORDED : VGX_SIM_TRACE_LEFT;
   traces->now = &traces->traces[traces->count];
   for (uint32_t i = 0; i < traces->count; i++)
-    if (is_step(&traces->traces[i], warp, 0, site, base)) {
+    if (is_step(&traces->traces[i], warp, 0, step)) {
       traces->phase = VGX_SIM_TRACE_FOLLOWED;
       traces->now = &traces->traces[i];
       break;
@@ -72,25 +71,24 @@ static void begin(struct vgx_sim_race_traces *traces, uint32_t warp, const struc
 }
 
 bool vgx_sim_race_trace_follow(struct vgx_sim_race_traces *traces, uint32_t warp, uint32_t clock,
-                               const struct vgx_sim_site *site, uint32_t base) {
+                               struct vgx_sim_race_step step) {
   if (traces->phase == VGX_SIM_TRACE_NONE)
-    begin(traces, warp, site, base);
-  if (traces->phase != VGX_SIM_TRACE_FOLLOWED || !is_step(traces->now, warp, traces->at[warp], site, base))
+    begin(traces, warp, step);
+  if (traces->phase != VGX_SIM_TRACE_FOLLOWED || !is_step(traces->now, warp, traces->at[warp], step))
     return false;
   traces->at[warp]++;
   traces->clocks[warp] = clock;
   return true;
 }
 
-void vgx_sim_race_trace_record(struct vgx_sim_race_traces *traces, uint32_t warp, const struct vgx_sim_site *site,
-                               uint32_t base) {
+void vgx_sim_race_trace_record(struct vgx_sim_race_traces *traces, uint32_t warp, struct vgx_sim_race_step step) {
   if (traces->phase != VGX_SIM_TRACE_RECORDED)
     return;
   if (traces->now->counts[warp] == STEPS) {
     vgx_sim_race_trace_leave(traces);
     return;
   }
-  traces->now->steps[warp][traces->now->counts[warp]++] = (struct vgx_sim_race_step){site, base};
+  traces->now->steps[warp][traces->now->counts[warp]++] = step;
 }
 
 void vgx_sim_race_trace_leave(struct vgx_sim_race_traces *traces) {

@@ -280,8 +280,20 @@ static inline __attribute__((always_inline)) bool is_noted(const struct vgx_sim_
   if (!notes_quickly(watch, thread, site) || (site->kind == VGX_SIM_WRITE && !site->distinct))
     return false;
   if (!(watch->tools & VGX_SIM_INITCHECKS) && vgx_sim_space_of(base) == VGX_SIM_IN_SHARED)
-    return vgx_sim_race_rows_are_traced(watch->last->races, thread->warp, site, base - (uint64_t)thread->shared);
+    return vgx_sim_race_rows_are_traced(watch->last->races, thread->warp, site, base - (uint64_t)thread->shared,
+                                        UINT32_MAX);
   return is_known && vgx_sim_race_rows_in_global(watch->last->races, thread->warp, site, base);
+}
+
+static void serve_lanes(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
+                        const struct vgx_sim_site *site, struct vgx_sim_warp_access *w, bool is_known) {
+  struct vgx_sim_watch *watch = services->watch;
+  vgx_sim_service_begin();
+  int32_t result = watch_access(watch, thread, site, w, is_known);
+  vgx_sim_service_end();
+  if (result)
+    services->bad_access(services, result, watch->finding.text, watch->finding.address, watch->finding.cta,
+                         watch->finding.thread);
 }
 
 void vgx_sim_serve_access(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
@@ -294,12 +306,7 @@ void vgx_sim_serve_access(struct vgx_sim_services *services, struct vgx_sim_thre
   if (!watch || (is_known && starts & 1 && mask == UINT32_MAX && !sizes && notes_quickly(watch, thread, site) &&
                  vgx_sim_race_lanes_in_global(watch->last->races, thread->warp, site, addresses, starts)))
     return;
-  vgx_sim_service_begin();
-  int32_t result = watch_access(watch, thread, site, &w, is_known);
-  vgx_sim_service_end();
-  if (result)
-    services->bad_access(services, result, watch->finding.text, watch->finding.address, watch->finding.cta,
-                         watch->finding.thread);
+  serve_lanes(services, thread, site, &w, is_known);
 }
 
 uint32_t vgx_sim_serve_group(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
@@ -312,6 +319,25 @@ uint32_t vgx_sim_serve_group(struct vgx_sim_services *services, struct vgx_sim_t
   bool done = watch_row(services->watch, thread, site, base, NULL, false);
   vgx_sim_service_end();
   return done;
+}
+
+/* The same where some lanes do not act, in the site's pattern. */
+static bool is_some_noted(const struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
+                          const struct vgx_sim_site *site, uint64_t base, uint32_t mask, const uint64_t *addresses,
+                          bool is_known) {
+  if (!mask || !notes_quickly(watch, thread, site) || (site->kind == VGX_SIM_WRITE && !site->distinct))
+    return false;
+  if (!(watch->tools & VGX_SIM_INITCHECKS) && vgx_sim_space_of(base) == VGX_SIM_IN_SHARED)
+    return vgx_sim_race_rows_are_traced(watch->last->races, thread->warp, site, base - (uint64_t)thread->shared, mask);
+  return is_known && vgx_sim_race_some_in_global(watch->last->races, thread->warp, site, addresses, mask);
+}
+
+/* Of all lanes: where lane 0's is known. */
+static void set_addresses(const struct vgx_sim_site *site, uint64_t base, uint64_t addresses[32]) {
+  addresses[0] = base;
+  for (uint32_t k = 0; k < 5; k++)
+    for (uint32_t lane = 0; lane < 1u << k; lane++)
+      addresses[(1u << k) + lane] = addresses[lane] + (uint64_t)(int64_t)site->steps[k];
 }
 
 static __attribute__((noinline)) void serve_row(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
@@ -327,12 +353,13 @@ static __attribute__((noinline)) void serve_row(struct vgx_sim_services *service
     if (done)
       return;
   }
-  for (uint32_t lane = 0; lane < 32; lane++) {
-    addresses[lane] = base;
-    for (uint32_t k = 0; k < 5; k++)
-      addresses[lane] += lane >> k & 1 ? (uint64_t)(int64_t)site->steps[k] : 0;
-  }
-  vgx_sim_serve_access(services, thread, site, addresses, mask, values, NULL, 0, is_known, 0);
+  set_addresses(site, base, addresses);
+  bool traced = site->kind == VGX_SIM_READ || (site->kind == VGX_SIM_WRITE && site->distinct);
+  if (mask == UINT32_MAX || !is_some_noted(services->watch, thread, site, base, mask, addresses, is_known))
+    serve_lanes(services, thread, site,
+                &(struct vgx_sim_warp_access){
+                    .addresses = addresses, .base = traced ? base : 0, .mask = mask, .values = values},
+                is_known);
 }
 
 /* The commonest access first, with little code: a row of global memory. */
@@ -348,14 +375,13 @@ void vgx_sim_serve_row(struct vgx_sim_services *services, struct vgx_sim_thread 
 void vgx_sim_serve_unset(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
                          const struct vgx_sim_site *site, uint32_t mask, uint32_t stores) {
   struct vgx_sim_watch *watch = services->watch;
-  (void)site; /* a report is about the load */
   if (!watch)
     return;
   vgx_sim_service_begin();
   vgx_sim_watch_lock(watch);
   struct vgx_sim_cta_watch *cta = vgx_sim_cta_watch_of(watch, thread);
   for (uint32_t left = stores ? 0 : mask; left; left &= left - 1)
-    vgx_sim_report_unset(watch, cta, thread, (uint32_t)__builtin_ctz(left));
+    vgx_sim_report_unset(watch, cta, thread, (uint32_t)__builtin_ctz(left), site);
   if (stores) { /* the access must be announced */
     watch->services->stores_unset = 1;
     thread->known_shared_nbytes = 0;

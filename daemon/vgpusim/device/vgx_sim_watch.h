@@ -37,6 +37,7 @@ struct vgx_sim_row {
   uint32_t nbytes, lane;
   const struct vgx_sim_site *site; /* of a group's row */
 };
+/* A site that uses values has for rows the loads that they may come from: `offset` is the line. */
 
 #define VGX_SIM_PATTERN_STRIPES 1u /* lanes at equal distances */
 
@@ -51,6 +52,7 @@ struct vgx_sim_site {
   uint32_t row_count, span_count;         /* 0: unknown */
   const struct vgx_sim_row *rows, *spans; /* spans: the bytes of all rows, joined where they meet */
   int32_t low, high;                      /* of the distances */
+  uint32_t line;                          /* of the PTX */
   bool distinct;                          /* no two lanes have one place */
   bool tracked; /* a load; what it reads of shared memory that nothing has written is reported where it is used */
   /* For racecheck: log2 of the bytes, 32 to 128, that lanes access one after another, from lane 0's on;

@@ -25,9 +25,9 @@ struct vgx_sim_cta_watch *vgx_sim_cta_watch_find(struct vgx_sim_watch *watch, co
     memset(w->shared_defined, 0, w->shared_nbytes);
   w->undefined_nbytes = w->shared_nbytes;
   if (w->shared_defined && !w->unset)
-    w->unset = calloc(VGX_SIM_WARPS_MAX * 32, sizeof *w->unset);
+    w->unset = calloc(VGX_SIM_WARPS_MAX * 32 * VGX_SIM_UNSET_LOADS, sizeof *w->unset);
   if (w->some_unset)
-    memset(w->unset, 0, VGX_SIM_WARPS_MAX * 32 * sizeof *w->unset);
+    memset(w->unset, 0, VGX_SIM_WARPS_MAX * 32 * VGX_SIM_UNSET_LOADS * sizeof *w->unset);
   w->some_unset = false;
   return w;
 }

@@ -15,9 +15,12 @@ struct vgx_sim_cta_watch {
   struct vgx_sim_races *races;
   uint8_t *shared_defined; /* by byte */
   uint64_t shared_nbytes, undefined_nbytes;
-  struct vgx_sim_lane_access *unset; /* by thread: its last load of unset bytes; site NULL: none; nbytes 0: reported */
-  bool some_unset;                   /* one of them has a site */
+  /* By thread: its last loads of unset bytes, the latest first; site NULL: none; nbytes 0: reported. */
+  struct vgx_sim_lane_access *unset;
+  bool some_unset; /* one of them has a site */
 };
+
+#define VGX_SIM_UNSET_LOADS 4u /* of a thread */
 
 static inline uint64_t vgx_sim_watch_shared_nbytes(const struct vgx_sim_watch *watch) {
   return (uint64_t)watch->launch->shared_static_nbytes + watch->launch->shared_dynamic_nbytes;

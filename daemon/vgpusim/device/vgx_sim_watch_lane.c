@@ -57,17 +57,46 @@ void vgx_sim_report_access(struct vgx_sim_watch *watch, const struct vgx_sim_thr
   vgx_sim_report_end(&r, watch->log);
 }
 
-/* Report that a thread uses what its last load of unset bytes has read, once for each such load. */
+static struct vgx_sim_lane_access *loads_of(const struct vgx_sim_cta_watch *cta, uint32_t warp, uint32_t lane) {
+  return &cta->unset[(warp % VGX_SIM_WARPS_MAX * 32 + lane) * VGX_SIM_UNSET_LOADS];
+}
+
+/* The thread's last load of unset bytes, or the last one that the use names. NULL: none. */
+static struct vgx_sim_lane_access *find_load(struct vgx_sim_lane_access *loads, const struct vgx_sim_site *use) {
+  for (uint32_t i = 0; i < VGX_SIM_UNSET_LOADS && loads[i].site; i++) {
+    if (!use || !use->row_count)
+      return &loads[i];
+    for (uint32_t k = 0; k < use->row_count; k++)
+      if ((uint32_t)use->rows[k].offset == loads[i].site->line)
+        return &loads[i];
+  }
+  return NULL;
+}
+
+/* Report that a thread uses what a load of unset bytes has read, once for each such load. */
 void vgx_sim_report_unset(struct vgx_sim_watch *watch, struct vgx_sim_cta_watch *cta,
-                          const struct vgx_sim_thread *thread, uint32_t lane) {
+                          const struct vgx_sim_thread *thread, uint32_t lane, const struct vgx_sim_site *use) {
   if (!cta || !cta->some_unset)
     return;
-  struct vgx_sim_lane_access *of_warp = &cta->unset[thread->warp % VGX_SIM_WARPS_MAX * 32], *a = &of_warp[lane];
-  for (uint32_t other = 0; !a->site && other < 32; other++) /* the value comes from another lane */
-    a = &of_warp[other];
-  if (a->site && a->nbytes)
+  struct vgx_sim_lane_access *a = find_load(loads_of(cta, thread->warp, lane), use);
+  for (uint32_t other = 0; !a && other < 32; other++) /* the value comes from another lane */
+    a = find_load(loads_of(cta, thread->warp, other), use);
+  if (!a && use) {
+    vgx_sim_report_unset(watch, cta, thread, lane, NULL); /* those that it names are no longer known */
+    return;
+  }
+  if (a && a->nbytes)
     vgx_sim_report_access(watch, thread, "uninitialised", a);
-  a->nbytes = 0;
+  if (a)
+    a->nbytes = 0;
+}
+
+static void add_load(struct vgx_sim_lane_access *loads, const struct vgx_sim_lane_access *a) {
+  uint32_t place = 0;
+  while (place < VGX_SIM_UNSET_LOADS - 1 && loads[place].site && loads[place].site != a->site)
+    place++;
+  memmove(&loads[1], &loads[0], place * sizeof *loads);
+  loads[0] = *a;
 }
 
 /* A lane's access of shared memory: what it reads of unset bytes is reported, or, if the kernel tracks it, remembered;
@@ -90,7 +119,7 @@ static bool check_shared(struct vgx_sim_watch *watch, struct vgx_sim_cta_watch *
   if (!unset || !a->site->tracked || !cta->unset)
     return !unset;
   watch->services->unset_read[a->lane] = unset;
-  cta->unset[thread->warp % VGX_SIM_WARPS_MAX * 32 + a->lane] = *a;
+  add_load(loads_of(cta, thread->warp, a->lane), a);
   cta->some_unset = true;
   return true;
 }
@@ -112,7 +141,7 @@ void vgx_sim_check_defined(struct vgx_sim_watch *watch, struct vgx_sim_cta_watch
     vgx_sim_report_access(watch, thread, "uninitialised", a);
   if (space != VGX_SIM_IN_SHARED && watch->services->stores_unset && watch->services->unset_stored[a->lane] &&
       vgx_sim_site_writes(a->site))
-    vgx_sim_report_unset(watch, cta, thread, a->lane);
+    vgx_sim_report_unset(watch, cta, thread, a->lane, NULL);
 }
 
 /* Lanes of one store that write different values to one place. */

@@ -14,7 +14,7 @@ void vgx_sim_check_defined(struct vgx_sim_watch *watch, struct vgx_sim_cta_watch
 
 /* Report that a thread uses what its last load of unset bytes has read, once for each such load. */
 void vgx_sim_report_unset(struct vgx_sim_watch *watch, struct vgx_sim_cta_watch *cta,
-                          const struct vgx_sim_thread *thread, uint32_t lane);
+                          const struct vgx_sim_thread *thread, uint32_t lane, const struct vgx_sim_site *use);
 
 /* Racecheck: report lanes of one store that write different values to one place. */
 void vgx_sim_check_lanes(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
