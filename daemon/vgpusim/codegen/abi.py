@@ -59,6 +59,7 @@ SERVICE_CHANGE = 144
 SERVICE_UNSET = 152
 SERVICES_UNSET = 160
 SERVICES_STORED_UNSET = 288
+SERVICE_PAIR = 424
 CHANGED = 1  # in enum vgx_sim_changed
 
 REACH_NBITS = 45  # kernels reach addresses whose bits from this one on are 1: vgx_sim_reach.h

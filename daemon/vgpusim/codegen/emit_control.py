@@ -288,6 +288,7 @@ class WarpFunction:
         e.indices.clear()
         e.ready.clear()
         e.announced.clear()
+        assert e.unannounced is None
         if e.state.counted:
             emit_count.block(e, block)
         e.pairs = emit_pairs.plan(e, block.instructions) if mask == "-1" else {}

@@ -174,6 +174,21 @@ def _group(e: Emitter, ins: ir.Instruction, at: Value, nbytes: int, align: int, 
     return done
 
 
+def _is_announced_later(e: Emitter, ins: ir.Instruction) -> bool:
+    """Whether the block's next access is a plain store by the same lanes, with nothing between that orders warps: it
+    announces this load, too."""
+    if ins.opcode != "ld" or e.guard is not None:
+        return False
+    instructions = e.graph.blocks[e.position].instructions
+    begin = next(i for i, each in enumerate(instructions) if each is ins)
+    for other in instructions[begin + 1 :]:
+        if other.opcode in _GROUP_ENDS:
+            return False
+        if other.opcode == "st" or any(isinstance(operand, ir.Address) for operand in other.operands):
+            return other.opcode == "st" and other.guard is None and other.has("global") and not other.has(*_ORDERED)
+    return False
+
+
 def access(
     e: Emitter, ins: ir.Instruction, at: Value, nbytes: int, align: int, kind: str, mask: str | None,
     space: str = "", value: Value | None = None, sizes: str = "null",
@@ -182,6 +197,7 @@ def access(
     stores; `sizes`: each lane's bytes, in memory."""
     known = _known(e, ins)
     rowed = at.pattern.known and nbytes and all(distance % align == 0 for distance in at.pattern.offsets())
+    first, e.unannounced = e.unannounced, None
     group = None
     if rowed and space == "shared" and _kind(ins, kind) == _READ:
         group = _group(e, ins, at, nbytes, align, known)
@@ -189,11 +205,11 @@ def access(
         name = e.unique("group")
         e.e(f"br i1 {group}, label %{name}.done, label %{name}.each")
         e.label(f"{name}.each")
-        _announce(e, ins, at, nbytes, align, kind, mask, space, value, sizes)
+        _announce(e, ins, at, nbytes, align, kind, mask, space, value, sizes, first)
         e.e(f"br label %{name}.done")
         e.label(f"{name}.done")
     else:
-        _announce(e, ins, at, nbytes, align, kind, mask, space, value, sizes)
+        _announce(e, ins, at, nbytes, align, kind, mask, space, value, sizes, first)
 
 
 def _known(e: Emitter, ins: ir.Instruction) -> int:
@@ -205,32 +221,45 @@ def _known(e: Emitter, ins: ir.Instruction) -> int:
 
 def _announce(
     e: Emitter, ins: ir.Instruction, at: Value, nbytes: int, align: int, kind: str, mask: str | None, space: str,
-    value: Value | None, sizes: str,
+    value: Value | None, sizes: str, first: tuple[str, str] | None,
 ) -> None:  # fmt: skip
     known = _known(e, ins)
     rowed = at.pattern.known and nbytes and all(distance % align == 0 for distance in at.pattern.offsets())
     told = "0"
+    acting, kind_number = mask or e.mask_bits(), _kind(ins, kind)
+    site = _site(e, ins, nbytes, align, kind_number, known, at.pattern if rowed else None)
     if nbytes:
         name = e.unique("watch")
-        is_known = _is_known(e, at, nbytes, align, space, mask or e.mask_bits(), known)
+        is_known = _is_known(e, at, nbytes, align, space, acting, known)
         told = e.v(f"zext i1 {is_known} to i32")
         place = e.v(f"getelementptr i8, ptr %services, i64 {abi.SERVICES_WATCHES_ALL}")
         few = e.v(f"icmp eq i32 {e.v(f'load i32, ptr {place}, align 4, !invariant.load !0')}, 0")
-        e.e(f"br i1 {e.v(f'and i1 {is_known}, {few}')}, label %{name}, label %{name}.ask")
+        done, right = e.v(f"and i1 {is_known}, {few}"), "false"
+        if rowed and space != "shared":
+            right = e.v(f"and i1 {is_known}, {e.v(f'icmp eq i32 {acting}, -1')}")
+        if right != "false" and mask is None and kind_number == _READ and _is_announced_later(e, ins):
+            later = e.v(f"and i1 {right}, {e.v(f'xor i1 {few}, true')}")
+            e.unannounced = e.v(f"select i1 {later}, ptr {site}, ptr null"), at.text
+            done = e.v(f"or i1 {done}, {later}")
+        e.e(f"br i1 {done}, label %{name}, label %{name}.ask")
         e.label(f"{name}.ask")
+        if first is not None:
+            second = e.v(f"select i1 {right}, ptr {site}, ptr null")
+            noted = _pair(e, first, second, at.text if right != "false" else "0")
+            e.e(f"br i1 {e.v(f'icmp ne i32 {noted}, 0')}, label %{name}, label %{name}.alone")
+            e.label(f"{name}.alone")
+    elif first is not None:
+        _pair(e, first, "null", "0")
     values = "null"
     if value is not None and value.nbits >= 8:
         values = e.stack(f"watch.value.{value.nbits}", f"[{WARP} x i{value.nbits}]")
         e.e(f"store {LANES.int(value.nbits)} {e.vector(value)}, ptr {values}, align 64")
-    acting, kind_number = mask or e.mask_bits(), _kind(ins, kind)
     if rowed:
-        site = _site(e, ins, nbytes, align, kind_number, known, at.pattern)
         e.e(e.service(abi.SERVICE_ROW, "void", ("ptr", "%thread"), ("ptr", site), ("i64", at.text), ("i32", acting),
                       ("ptr", values), ("i32", told)))  # fmt: skip
     else:
         place = e.stack("watch.address", f"[{WARP} x i64]")
         e.e(f"store {LANES.int(64)} {e.vector(at)}, ptr {place}, align 64")
-        site = _site(e, ins, nbytes, align, kind_number, known)
         objects = _objects(e, at, acting) if kind_number >= _ATOMIC and nbytes else "0"
         e.e(e.service(abi.SERVICE_ACCESS, "void", ("ptr", "%thread"), ("ptr", site), ("ptr", place),
                       ("i32", acting), ("ptr", values), ("ptr", sizes), ("i32", _starts(e, at, nbytes)),
@@ -238,6 +267,12 @@ def _announce(
     if nbytes:
         e.e(f"br label %{name}")
         e.label(name)
+
+
+def _pair(e: Emitter, first: tuple[str, str], second: str, base: str) -> str:
+    """Announce a load, and a store unless `second` is null. Returns an i32: whether the store is noted."""
+    return e.v(e.service(abi.SERVICE_PAIR, "i32", ("ptr", "%thread"), ("ptr", first[0]), ("i64", first[1]),
+                         ("ptr", second), ("i64", base)))  # fmt: skip
 
 
 def _objects(e: Emitter, at: Value, mask: str) -> str:

@@ -86,6 +86,7 @@ class Emitter:
         self.pairs: dict[int, ir.Instruction | None] = {}  # of this block (emit_pairs.py)
         self.couples: dict[ir.Reg, tuple[ir.Reg, ir.Reg]] = {}  # registers that share a slot (emit_pairs.py)
         self.known: dict[object, int] = {}  # numbers of registers that watched accesses go through (emit_watch.py)
+        self.unannounced: tuple[str, str] | None = None  # a load that the next store announces (emit_watch.py)
         self.announced: dict[int, str] = {}  # by id: loads of this block that the sanitizer knows of (emit_watch.py)
 
     @property

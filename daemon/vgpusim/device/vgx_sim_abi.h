@@ -143,6 +143,9 @@ struct vgx_sim_services {
    */
   uint32_t unset_read[32], unset_stored[32];
   uint64_t stores_unset;
+  /* For watched kernels: see vgx_sim_watch.h. */
+  uint32_t (*pair)(struct vgx_sim_services *, struct vgx_sim_thread *, const struct vgx_sim_site *first, uint64_t base,
+                   const struct vgx_sim_site *second, uint64_t second_base);
 };
 
 enum vgx_sim_changed {
@@ -212,6 +215,7 @@ _Static_assert(offsetof(struct vgx_sim_thread, cta) == 24, "abi");
 _Static_assert(sizeof(struct vgx_sim_thread) == 320, "abi");
 _Static_assert(offsetof(struct vgx_sim_services, device_runtime) == 88, "abi");
 _Static_assert(offsetof(struct vgx_sim_services, absent) == 120, "abi");
+_Static_assert(offsetof(struct vgx_sim_services, pair) == 424, "abi");
 _Static_assert(offsetof(struct vgx_sim_services, changed) == 136, "abi");
 _Static_assert(offsetof(struct vgx_sim_services, watches_all) == 140, "abi");
 _Static_assert(offsetof(struct vgx_sim_services, change) == 144, "abi");

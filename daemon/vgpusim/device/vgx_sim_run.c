@@ -309,7 +309,8 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
                                  vgx_sim_serve_unset,
                                  {0},
                                  {0},
-                                 0},
+                                 0,
+                                 vgx_sim_serve_pair},
                     .ctx = l->ctx,
                     .op = l,
                     .family = family};

@@ -362,14 +362,34 @@ static __attribute__((noinline)) void serve_row(struct vgx_sim_services *service
                 is_known);
 }
 
+/* The state for notes without a lock, of the CTA that begins if it is another one than before; NULL: not to be had. */
+static inline struct vgx_sim_races *races_of(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread) {
+  if (!watch->last || !watch->last->races || !vgx_sim_watch_is_locked(watch))
+    return NULL;
+  if (vgx_sim_is_last_cta(watch, thread))
+    return watch->last->races;
+  return watch->resident || watch->tools != VGX_SIM_RACECHECK ? NULL : vgx_sim_cta_watch_of(watch, thread)->races;
+}
+
 /* The commonest access first, with little code: a row of global memory. */
 void vgx_sim_serve_row(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
                        const struct vgx_sim_site *site, uint64_t base, uint32_t mask, const uint8_t *values,
                        uint32_t is_known) {
-  const struct vgx_sim_watch *watch = services->watch;
-  if (!watch || mask != UINT32_MAX || !is_known || !vgx_sim_is_last_cta(watch, thread) || !watch->last->races ||
-      !vgx_sim_watch_is_locked(watch) || !vgx_sim_race_is_row_noted(watch->last->races, thread->warp, site, base))
+  struct vgx_sim_watch *watch = services->watch;
+  struct vgx_sim_races *races = watch && mask == UINT32_MAX && is_known ? races_of(watch, thread) : NULL;
+  if (!races || !vgx_sim_race_is_row_noted(races, thread->warp, site, base))
     serve_row(services, thread, site, base, mask, values, is_known);
+}
+
+uint32_t vgx_sim_serve_pair(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
+                            const struct vgx_sim_site *first, uint64_t base, const struct vgx_sim_site *second,
+                            uint64_t second_base) {
+  struct vgx_sim_races *races = services->watch ? races_of(services->watch, thread) : NULL;
+  if (first && !(races && vgx_sim_race_is_row_noted(races, thread->warp, first, base))) {
+    serve_row(services, thread, first, base, UINT32_MAX, NULL, true);
+    races = services->watch ? races_of(services->watch, thread) : NULL;
+  }
+  return second && races && vgx_sim_race_is_row_noted(races, thread->warp, second, second_base);
 }
 
 void vgx_sim_serve_unset(struct vgx_sim_services *services, struct vgx_sim_thread *thread,

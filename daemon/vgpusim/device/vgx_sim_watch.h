@@ -129,6 +129,11 @@ void vgx_sim_serve_row(struct vgx_sim_services *services, struct vgx_sim_thread 
 /* The member `group`: a group of loads. Returns 1 if all is noted; 0: each must be announced. */
 uint32_t vgx_sim_serve_group(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
                              const struct vgx_sim_site *site, uint64_t base, uint32_t mask);
+/* The member `pair`: a load that was not announced yet, NULL: none, which is known to be correct and of all lanes; then
+ * a store likewise, NULL: another one. Returns 1 if the store is noted; 0: it must be announced. */
+uint32_t vgx_sim_serve_pair(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
+                            const struct vgx_sim_site *first, uint64_t base, const struct vgx_sim_site *second,
+                            uint64_t second_base);
 /* The member `unset`. */
 void vgx_sim_serve_unset(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
                          const struct vgx_sim_site *site, uint32_t mask, uint32_t stores);
