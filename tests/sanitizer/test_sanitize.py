@@ -37,6 +37,8 @@ SOME = {
         "late-round-before",
         "some-lanes",
         "ok-some-lanes",
+        "add-rows",
+        "ok-add-rows",
         "fields",
         "ok-fields",
         "ok-late-round",

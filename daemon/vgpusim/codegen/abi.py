@@ -2,7 +2,7 @@
 
 tests/vgpusim/codegen/test_memory.py compares the two."""
 
-VERSION = 20
+VERSION = 21
 
 LAUNCH_PARAMS = 0
 LAUNCH_GRID = 32

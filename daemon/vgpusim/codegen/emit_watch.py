@@ -50,7 +50,7 @@ def _site(
     if pattern is not None:
         steps = tuple(step or 0 for step in pattern.steps)
         offsets = pattern.offsets()
-        form = _form(offsets, nbytes) if rows is None else 0
+        form = _form(offsets, nbytes) if rows is None and kind in (_READ, _WRITE) else 0
         rows = rows or _rows(offsets, nbytes)
         spans = _spans(rows)
         low, high = min(row[0] for row in rows), max(row[0] + row[1] for row in rows) - nbytes

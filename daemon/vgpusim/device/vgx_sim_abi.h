@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VGX_SIM_ABI_VERSION 20 /* part of the disk cache's key */
+#define VGX_SIM_ABI_VERSION 21 /* part of the disk cache's key */
 
 struct vgx_sim_region;
 struct vgx_sim_services;

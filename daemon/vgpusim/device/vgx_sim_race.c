@@ -5,6 +5,7 @@
 #include "vgx_sim_race_global.h"
 #include "vgx_sim_race_order.h"
 #include "vgx_sim_race_shared.h"
+#include "vgx_sim_race_span.h"
 #include "vgx_sim_race_trace.h"
 
 #define WARPS VGX_SIM_WARPS_MAX
@@ -76,6 +77,7 @@ void vgx_sim_races_begin(struct vgx_sim_races *r, const struct vgx_sim_launch *l
   uint32_t id = (uint32_t)launch->launch_id, threads = launch->block[0] * launch->block[1] * launch->block[2];
   if (launches[id % LAUNCHES].launch != id || !launches[id % LAUNCHES].first) {
     vgx_sim_race_clear_sites(); /* those of modules that are gone, too */
+    vgx_sim_race_reset_uses();
     launches[id % LAUNCHES].launch = id;
     launches[id % LAUNCHES].first = vgx_sim_race_last_epoch() + 1;
   }

@@ -191,7 +191,7 @@ bool vgx_sim_race_rows_in_global(struct vgx_sim_races *r, uint32_t warp, const s
                                  uint64_t base) {
   struct quick q;
   uint64_t at = base + (uint64_t)(int64_t)site->rows[0].offset;
-  if (vgx_sim_race_is_row_noted(r, warp, site, base))
+  if (vgx_sim_race_is_row_noted(r, vgx_sim_race_note_of(r, warp), site, base))
     return true;
   uint32_t epoch = is_special(r, warp, site) ? 0 : vgx_sim_race_epoch(r, warp);
   if (!epoch || !begin_quickly(&q, r, warp, site, epoch))

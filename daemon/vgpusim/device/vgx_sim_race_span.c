@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "vgx_sim_race_span.h"
 
+#include <string.h>
 #include <sys/mman.h>
 
 #include "vgx_sim_race_segment.h"
@@ -28,6 +29,10 @@ struct stripes {
 struct vgx_sim_span *vgx_sim_spans;
 static struct stripes *all_stripes;
 static uint32_t used_stripes;
+
+struct vgx_sim_span_use vgx_sim_span_uses[VGX_SIM_SPAN_USES];
+
+void vgx_sim_race_reset_uses(void) { memset(vgx_sim_span_uses, 0, sizeof vgx_sim_span_uses); }
 
 bool vgx_sim_race_reserve_spans(void) {
   if (!all_stripes)
@@ -63,6 +68,8 @@ static void divide_rows(const struct vgx_sim_race_access *a, const struct vgx_si
   for (uint32_t kind = 0; kind < 2; kind++) {
     uint32_t log2_nbytes = s->rows[kind].log2_nbytes, nbytes = 1u << log2_nbytes, count = s->rows[kind].next;
     struct vgx_sim_site site = {.nbytes = nbytes / 32, .kind = kind ? VGX_SIM_WRITE : VGX_SIM_READ};
+    if (count)
+      vgx_sim_span_use_of(s->next[kind])->divided++;
     for (uint32_t row = s->rows[kind].begin; row < count; row++) {
       struct vgx_sim_race_access b = access_of(a, s->next[kind] - (count - row) * VGX_SIM_ROW_STEP, &site);
       vgx_sim_race_in_segments(&b, address + (uint64_t)nbytes * row, nbytes, 0, log2_nbytes - 5);
@@ -78,6 +85,8 @@ static void divide_stripes(const struct vgx_sim_race_access *a, const struct str
   for (uint32_t i = 0; i < stripes->count; i++) {
     const struct vgx_sim_site *site = vgx_sim_race_sites[stripes->list[i].site].site;
     uint32_t shift = 31 - (uint32_t)__builtin_clz(site->nbytes);
+    if (i == 0)
+      vgx_sim_span_uses[stripes->list[0].site % VGX_SIM_SPAN_USES].divided++;
     vgx_sim_note own = (note & ~VGX_SIM_NOTE_SITES) | (vgx_sim_note)stripes->list[i].site << VGX_SIM_NOTE_SITE;
     struct vgx_sim_race_access b = access_of(a, own, site);
     for (uint32_t k = 0; k < site->row_count; k++) {
@@ -125,7 +134,7 @@ bool vgx_sim_race_record_stripes(uint32_t first_of_launch, vgx_sim_note note, co
     if (vgx_sim_race_is_empty(s, first_of_launch)) {
       if (s->divided >= first_of_launch)
         return false;
-      if (!s->stripes && used_stripes == STRIPES - 1)
+      if ((!s->stripes && used_stripes == STRIPES - 1) || !vgx_sim_race_may_begin(note))
         return false;
       *s = (struct vgx_sim_span){.next = {own + VGX_SIM_ROW_STEP}, .stripes = s->stripes ? s->stripes : ++used_stripes};
       all_stripes[s->stripes].count = 0;

@@ -377,7 +377,7 @@ void vgx_sim_serve_row(struct vgx_sim_services *services, struct vgx_sim_thread 
                        uint32_t is_known) {
   struct vgx_sim_watch *watch = services->watch;
   struct vgx_sim_races *races = watch && mask == UINT32_MAX && is_known ? races_of(watch, thread) : NULL;
-  if (!races || !vgx_sim_race_is_row_noted(races, thread->warp, site, base))
+  if (!races || !vgx_sim_race_is_row_noted(races, vgx_sim_race_note_of(races, thread->warp), site, base))
     serve_row(services, thread, site, base, mask, values, is_known);
 }
 
@@ -385,11 +385,12 @@ uint32_t vgx_sim_serve_pair(struct vgx_sim_services *services, struct vgx_sim_th
                             const struct vgx_sim_site *first, uint64_t base, const struct vgx_sim_site *second,
                             uint64_t second_base) {
   struct vgx_sim_races *races = services->watch ? races_of(services->watch, thread) : NULL;
-  if (first && !(races && vgx_sim_race_is_row_noted(races, thread->warp, first, base))) {
+  vgx_sim_note own = races ? vgx_sim_race_note_of(races, thread->warp) : 0;
+  if (first && !(own && vgx_sim_race_is_row_noted(races, own, first, base))) {
     serve_row(services, thread, first, base, UINT32_MAX, NULL, true);
-    races = services->watch ? races_of(services->watch, thread) : NULL;
+    return 0;
   }
-  return second && races && vgx_sim_race_is_row_noted(races, thread->warp, second, second_base);
+  return second && own && vgx_sim_race_is_row_noted(races, own, second, second_base);
 }
 
 void vgx_sim_serve_unset(struct vgx_sim_services *services, struct vgx_sim_thread *thread,

@@ -55,8 +55,8 @@ struct vgx_sim_site {
   uint32_t line;                          /* of the PTX */
   bool distinct;                          /* no two lanes have one place */
   bool tracked; /* a load; what it reads of shared memory that nothing has written is reported where it is used */
-  /* For racecheck: log2 of the bytes, 32 to 128, that lanes access one after another, from lane 0's on;
-   * VGX_SIM_PATTERN_STRIPES; 0: none of these. */
+  /* Of plain loads and stores, for racecheck: log2 of the bytes, 32 to 128, that lanes access one after another, from
+   * lane 0's on; VGX_SIM_PATTERN_STRIPES; 0: none of these. */
   uint8_t pattern;
 };
 
