@@ -268,15 +268,16 @@ class Body:
         self.add("  return result;")
 
     def _claim(self, p: Param, send: str) -> None:
-        """Repeat the request until the address can be claimed in this process (vgs_claim.h), and record the range."""
+        """Repeat the request until the address can be claimed in this process (vgs_claiming.h); record the range."""
         address = f"{p.name}_told"
-        about = [".is_memory = true"] if p.range_kind else []
+        about = [".is_memory = true"] if p.range_kind else [".alignment = alignment"]
+        about += [".is_imported = true"] if p.range_kind == "VGS_RANGE_POOL" and not p.ordered else []
         about += [".is_ordered = true", f".in_pool = {p.range_kind} == VGS_RANGE_POOL"] if p.ordered else []
         self.add(
             f"  struct vgs_claiming claiming = {{{', '.join(about)}}};",
             "  bool again;",
             "  do {",
-            f"    result = {send};",
+            f"    if (!vgs_claim_apart(&claiming, &{address}, &result)) result = {send};",
             f"    again = vgs_claim_made(&claiming, &result, {address}, {p.range_nbytes});",
             f"    for (CUdeviceptr taken; vgs_claim_rejected(&claiming, &taken);) (void){p.undo};",
             "  } while (again);",
@@ -286,7 +287,8 @@ class Body:
         self.add(
             RESULT,
             f"  result = vgs_range_add_allocation({address}, {p.range_nbytes}, {p.range_kind});",
-            f"  if (result != CUDA_SUCCESS) {{ CUdeviceptr taken = {address}; (void){p.undo}; return result; }}",
+            f"  if (result != CUDA_SUCCESS) {{ CUdeviceptr taken = {address};",
+            f"    (void)(vgs_apart_holds(taken) ? vgs_apart_free(taken) : {p.undo}); return result; }}",
         )
 
 

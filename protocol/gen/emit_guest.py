@@ -54,10 +54,11 @@ def emit_forward(api: Api) -> str:
 MARSHAL_HEADERS = ("vgs_api.h", "vgs_handle.h", "vgs_session.h", "vgw_wire.h")
 FORWARD_HEADERS = (
     "vgs_api.h",
+    "vgs_apart.h",
     "vgs_array.h",
     "vgs_array_copy.h",
     "vgs_capture.h",
-    "vgs_claim.h",
+    "vgs_claiming.h",
     "vgs_context.h",
     "vgs_copy.h",
     "vgs_copy_box.h",

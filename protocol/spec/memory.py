@@ -65,7 +65,11 @@ fn(
     "cuMemFree_v2",
     [val("dptr", DEVICEPTR)],
     WAITING,
-    answers={"!dptr": "CUDA_SUCCESS", "!vgs_range_end(dptr)": "vgs_external_free(dptr)"},
+    answers={
+        "!dptr": "CUDA_SUCCESS",
+        "!vgs_range_end(dptr)": "vgs_external_free(dptr)",
+        "vgs_apart_holds(dptr)": "vgs_apart_free(dptr)",
+    },
     worker_before="vgx_ipc_freed(s, req->dptr)",
     blocks=True,
     stacked=True,

@@ -58,7 +58,11 @@ fn(
     "cuMemFreeAsync",
     [val("dptr", DEVICEPTR), STREAM_ARG],
     QUEUED,
-    answers={"!dptr": "CUDA_SUCCESS", "!vgs_range_end(dptr)": INVALID_VALUE},
+    answers={
+        "!dptr": "CUDA_SUCCESS",
+        "!vgs_range_end(dptr)": INVALID_VALUE,
+        "vgs_apart_holds(dptr)": "vgs_apart_free_in_order(dptr, hStream)",
+    },
     worker_before="vgx_ipc_freed(s, req->dptr)",
     stacked=True,
     doc="Free in stream order.",

@@ -1,11 +1,8 @@
 #define _GNU_SOURCE
 #include "vgs_claim.h"
-#include "vgs_api.h"
 #include "vgs_log.h"
-#include "vgs_session.h"
 #include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -16,13 +13,7 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-/* A claim is rounded to whole chunks, so that most allocations fall into an existing claim. */
-enum { PAGE_NBYTES = 4096, CHUNK_NBYTES = 2 << 20, LINE_NBYTES = 512 };
-
-/* Attempts without a blocker, and the sizes of blockers: at the last attempt they occupy 28 GiB, or 16 with memory.
- * Other tenants may need that meanwhile, so together they take a quarter of what is free for this one at most. */
-enum { PLAIN_TRIES = 4, SHARE_OF_FREE = 4 };
-static const uint64_t BLOCKER_NBYTES = 64 << 20, BLOCKER_NBYTES_MAX = 4ull << 30, MEMORY_NBYTES_MAX = 2ull << 30;
+enum { PAGE_NBYTES = 4096 };
 
 struct claim {
   uint64_t begin, end;
@@ -127,7 +118,8 @@ static int claim_locked(uint64_t begin, uint64_t end) {
 
 bool vgs_claim(uint64_t address, uint64_t nbytes) {
   uint64_t begin = address & ~(uint64_t)(PAGE_NBYTES - 1), end;
-  if (!VGS_CLAIMS || !begin || __builtin_add_overflow(address, nbytes, &end) || end > UINT64_MAX - CHUNK_NBYTES)
+  if (!VGS_CLAIMS || !begin || __builtin_add_overflow(address, nbytes, &end) ||
+      end > UINT64_MAX - VGS_CLAIM_CHUNK_NBYTES)
     return true;
   end = (end + PAGE_NBYTES - 1) & ~(uint64_t)(PAGE_NBYTES - 1);
   pthread_rwlock_rdlock(&claimed.lock);
@@ -135,8 +127,8 @@ bool vgs_claim(uint64_t address, uint64_t nbytes) {
   pthread_rwlock_unlock(&claimed.lock);
   if (known)
     return true;
-  uint64_t first = begin & ~(uint64_t)(CHUNK_NBYTES - 1),
-           last = (end + CHUNK_NBYTES - 1) & ~(uint64_t)(CHUNK_NBYTES - 1);
+  uint64_t first = begin & ~(uint64_t)(VGS_CLAIM_CHUNK_NBYTES - 1),
+           last = (end + VGS_CLAIM_CHUNK_NBYTES - 1) & ~(uint64_t)(VGS_CLAIM_CHUNK_NBYTES - 1);
   pthread_rwlock_wrlock(&claimed.lock);
   int error = first ? claim_locked(first, last) : EEXIST;
   if (error == EEXIST) /* the whole chunks are partly occupied; the pages themselves may be free */
@@ -145,188 +137,30 @@ bool vgs_claim(uint64_t address, uint64_t nbytes) {
   return error != EEXIST || is_blocked_for_all();
 }
 
-/* --- attempts --- */
-
-static void hold(struct vgs_claiming *c, CUdeviceptr address, uint64_t nbytes, bool there) {
-  c->blockers[c->blocked++] = (struct vgs_claim_blocker){address, nbytes, there};
+bool vgs_claim_only(uint64_t address, uint64_t nbytes, const char *what) {
+  bool done = vgs_claim(address, nbytes);
+  if (!done)
+    vgs_log(VGS_LOG_REASON,
+            "%s lies at %#llx, where the host's driver put it and this process has memory of its own: it cannot be "
+            "used here. Start the program again",
+            what, (unsigned long long)address);
+  return done;
 }
 
-/* Reserve addresses in the worker, wherever they come to lie: there, if possible. Takes no memory. */
-static bool reserve(struct vgs_claiming *c, CUdeviceptr hint, uint64_t nbytes) {
-  CUdeviceptr got;
-  if (c->blocked == VGS_CLAIM_BLOCKERS || vgs_send_cuMemAddressReserve(&got, nbytes, 0, hint, 0))
-    return false;
-  hold(c, got, nbytes, got == hint);
-  return got == hint;
+bool vgs_claim_is_free(uint64_t address, uint64_t nbytes) {
+  void *got = map(address, nbytes);
+  if (got == MAP_FAILED)
+    return errno != EEXIST && errno != EINVAL;
+  unmap(got, nbytes);
+  return got == (void *)(uintptr_t)address;
 }
 
-/* How much memory blockers may take; asked for once. */
-static uint64_t memory_left(struct vgs_claiming *c) {
-  size_t left = 0, total;
-  if (!c->asked && !vgs_send_cuMemGetInfo_v2(&left, &total))
-    c->memory_nbytes = left / SHARE_OF_FREE;
-  c->asked = true;
-  return c->memory_nbytes;
-}
-
-/* Occupy the addresses that are next to the rejected allocation, where the driver would put the next one. A driver that
- * reserves them elsewhere may do so for a reason that does not hold for allocations, so then memory is allocated, too;
- * half as much each time that a limit refuses it. Not in a stream's order: freeing it waits for the device. */
-static void block(struct vgs_claiming *c) {
-  uint64_t nbytes = BLOCKER_NBYTES << (c->tries - PLAIN_TRIES), last = c->last & ~(uint64_t)(CHUNK_NBYTES - 1);
-  if (nbytes > BLOCKER_NBYTES_MAX)
-    nbytes = BLOCKER_NBYTES_MAX;
-  uint64_t above = (c->last + c->nbytes + CHUNK_NBYTES - 1) & ~(uint64_t)(CHUNK_NBYTES - 1);
-  if (reserve(c, c->up ? above : last > nbytes ? last - nbytes : 0, nbytes) || c->is_ordered)
-    return;
-  CUdeviceptr got;
-  CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-  uint64_t left = memory_left(c), most = left < MEMORY_NBYTES_MAX ? left : MEMORY_NBYTES_MAX;
-  for (nbytes = nbytes > most ? most & ~(uint64_t)(CHUNK_NBYTES - 1) : nbytes;
-       nbytes >= CHUNK_NBYTES && result == CUDA_ERROR_OUT_OF_MEMORY && c->blocked < VGS_CLAIM_BLOCKERS; nbytes /= 2)
-    if (!(result = vgs_send_cuMemAlloc_v2(&got, nbytes))) {
-      hold(c, got, 0, false);
-      c->memory_nbytes -= nbytes;
-    }
-}
-
-/* Free blockers: all, those that do not lie where they were wanted, or those that have memory. Returns whether there
- * was one. */
-enum which { ALL, ELSEWHERE, WITH_MEMORY };
-static bool unblock(struct vgs_claiming *c, enum which which) {
-  int kept = 0, count = c->blocked;
-  for (int i = 0; i < count; i++) {
-    const struct vgs_claim_blocker *b = &c->blockers[i];
-    if (!b->nbytes)
-      vgs_send_cuMemFree_v2(b->address);
-    else if (which == WITH_MEMORY || (which == ELSEWHERE && b->there))
-      c->blockers[kept++] = *b;
-    else
-      vgs_send_cuMemAddressFree(b->address, b->nbytes);
-  }
-  c->blocked = kept;
-  return kept < count;
-}
-
-/* The line of /proc/self/maps that overlaps [begin, end), without its newline; empty if there is none. */
-static void find_mapping(uint64_t begin, uint64_t end, char line[static LINE_NBYTES]) {
-  FILE *maps = fopen("/proc/self/maps", "re");
-  bool found = false;
-  while (maps && !found && fgets(line, LINE_NBYTES, maps)) {
-    char *after;
-    uint64_t low = strtoull(line, &after, 16);
-    found = *after == '-' && low < end && strtoull(after + 1, NULL, 16) > begin;
-  }
-  if (maps)
-    fclose(maps);
-  line[found ? strcspn(line, "\n") : 0] = 0;
-}
-
-/* Once: programs say "out of memory" for this, with memory free. */
-static void explain(const struct vgs_claiming *c) {
-  static bool explained;
-  if (__atomic_exchange_n(&explained, true, __ATOMIC_RELAXED))
-    return;
-  char line[LINE_NBYTES], mapping[LINE_NBYTES];
-  find_mapping(c->first, c->first + c->nbytes, line);
-  vgs_log_escape(mapping, sizeof mapping, line);
-  vgs_log(VGS_LOG_REASON,
-          "CUDA_ERROR_OUT_OF_MEMORY, perhaps with memory free: the host's driver put %d allocations of %llu bytes at "
-          "addresses that this process uses itself, first %#llx (in %s), last %#llx. Start the program again, and "
-          "report this line",
-          c->tries, (unsigned long long)c->nbytes, (unsigned long long)c->first, *mapping ? mapping : "no mapping now",
-          (unsigned long long)c->last);
-}
-
-/* A pool hands out again at once what it is given back, and would do so at each later allocation. What is little stays
- * allocated, until memory is lacking. */
-enum { KEPT_MAX = 64 };
-static const uint64_t KEPT_NBYTES_MAX = 64 << 20;
-static struct {
-  pthread_mutex_t lock;
-  uint16_t epoch; /* of the session that has them */
-  unsigned count;
-  uint64_t nbytes; /* of all together */
-  struct {
-    CUdeviceptr address;
-    uint64_t nbytes;
-  } items[KEPT_MAX];
-} kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static void keep(struct vgs_claiming *c) {
-  uint64_t nbytes = (uint64_t)c->count * c->nbytes;
-  pthread_mutex_lock(&kept.lock);
-  if (kept.epoch != vgs_session_epoch())
-    kept.nbytes = kept.count = 0;
-  kept.epoch = vgs_session_epoch();
-  if (kept.count + (unsigned)c->count <= KEPT_MAX && kept.nbytes + nbytes <= KEPT_NBYTES_MAX) {
-    kept.nbytes += nbytes;
-    while (c->count) {
-      kept.items[kept.count].address = c->rejected[--c->count];
-      kept.items[kept.count++].nbytes = c->nbytes;
-    }
-  }
-  pthread_mutex_unlock(&kept.lock);
-}
-
-/* Have the caller free what was kept. Returns whether there is something. */
-static bool release_kept(struct vgs_claiming *c) {
-  pthread_mutex_lock(&kept.lock);
-  if (kept.epoch != vgs_session_epoch())
-    kept.nbytes = kept.count = 0;
-  while (c->is_memory && kept.count && c->count < VGS_CLAIM_TRIES) {
-    kept.nbytes -= kept.items[--kept.count].nbytes;
-    c->rejected[c->count++] = kept.items[kept.count].address;
-  }
-  pthread_mutex_unlock(&kept.lock);
-  return c->count;
-}
-
-void vgs_claim_remove_kept(void) {
-  pthread_mutex_lock(&kept.lock);
-  kept.nbytes = kept.count = 0;
-  pthread_mutex_unlock(&kept.lock);
-}
-
-bool vgs_claim_made(struct vgs_claiming *c, CUresult *result, CUdeviceptr address, uint64_t nbytes) {
-  if (!*result && !vgs_claim(address, nbytes)) {
-    c->up = c->tries && address > c->last;
-    c->first = c->tries ? c->first : address;
-    c->rejected[c->count++] = c->last = address;
-    c->nbytes = nbytes;
-    if (++c->tries < VGS_CLAIM_TRIES && !(c->in_pool && c->gave_back)) {
-      if (c->tries >= PLAIN_TRIES)
-        block(c);
-      return true;
-    }
-    *result = CUDA_ERROR_OUT_OF_MEMORY;
-  } else if (*result == CUDA_ERROR_OUT_OF_MEMORY && (unblock(c, WITH_MEMORY) || release_kept(c) || c->count)) {
-    /* What is held may be the memory that is lacking. Its addresses get reserved, unless a pool keeps them mapped. */
-    c->releasing = c->gave_back = true;
-    return true;
-  }
-  if (c->in_pool && !*result)
-    keep(c);
-  c->ended = c->releasing = true;
-  c->failed = *result;
-  if (c->tries)
-    vgs_log(VGS_LOG_INFO, "device memory at %#llx lies over memory of this process: %s", (unsigned long long)c->first,
-            *result ? "none could be had elsewhere" : "allocated elsewhere");
-  if (c->tries && *result == CUDA_ERROR_OUT_OF_MEMORY)
-    explain(c);
-  return false;
-}
-
-bool vgs_claim_rejected(struct vgs_claiming *c, CUdeviceptr *address) {
-  if (c->released && !c->in_pool && !(c->ended && c->failed))
-    reserve(c, c->released, (c->nbytes + CHUNK_NBYTES - 1) & ~(uint64_t)(CHUNK_NBYTES - 1));
-  c->released = 0;
-  c->releasing = c->releasing && c->count;
-  if (c->releasing)
-    *address = c->released = c->rejected[--c->count];
-  else if (c->ended && c->blocked) /* those that stay keep later allocations from the program's memory */
-    unblock(c, c->failed ? ALL : ELSEWHERE);
-  return c->releasing;
+uint64_t vgs_claim_find_free(uint64_t nbytes) {
+  void *got = mmap(NULL, nbytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (got == MAP_FAILED)
+    return 0;
+  unmap(got, nbytes);
+  return (uintptr_t)got;
 }
 
 void vgs_claim_fini(void) {

@@ -2,11 +2,11 @@
  * addresses that are free in the worker, which says nothing about this process, and both put their mappings into the
  * same part of the address space. So each address that the driver chooses is claimed here before the program sees it (a
  * mapping without access or memory), as NVIDIA's driver does in its own process; memory whose address cannot be claimed
- * is freed and allocated at another one. */
+ * is freed and allocated at another one: by the driver, which may go on beside it, and after a few attempts at an
+ * address of the client's choice (vgs_claiming.h, vgs_apart.h). */
 #ifndef VGS_CLAIM_H
 #define VGS_CLAIM_H
 
-#include "vgw_cuda.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -14,50 +14,21 @@
 #define VGS_CLAIMS 1 /* 0: the program is both client and worker, so device memory itself lies at the addresses */
 #endif
 
+/* A claim is rounded to whole chunks, so that most allocations fall into an existing one. */
+enum { VGS_CLAIM_CHUNK_NBYTES = 2 << 20 };
+
 /* Claim a range; a claim lasts until vgs_claim_fini. False: the program uses part of the range. Also true where the
  * system allows no further mappings: the range was then not checked. */
 bool vgs_claim(uint64_t address, uint64_t nbytes);
 
-/* One allocation at a claimed address. An allocation that overlaps the program's memory is held while another one is
- * made, so that the address is not returned again. A driver puts neighbours next to one another, and a program may have
- * several GB mapped there: after a few attempts each is preceded by a blocker, which occupies more and more addresses
- * in the worker. Blockers are reservations of addresses where possible, and else memory, of which they take a part of
- * what is free only, as other tenants may need it. Imports of cuIpc and allocations of graphs have one attempt only. */
-enum { VGS_CLAIM_TRIES = 16, VGS_CLAIM_BLOCKERS = 3 * VGS_CLAIM_TRIES };
-struct vgs_claim_blocker {
-  CUdeviceptr address;
-  uint64_t nbytes; /* of a reservation; 0: allocated memory */
-  bool there;      /* a reservation that lies where it was wanted */
-};
-struct vgs_claiming {
-  CUdeviceptr rejected[VGS_CLAIM_TRIES]; /* rejected allocations that are still allocated */
-  int count;                             /* number of entries in `rejected` */
-  int tries;                             /* number of allocations rejected so far, also of those freed since */
-  CUdeviceptr first, last;               /* addresses of the first and of the last rejected allocation */
-  uint64_t nbytes;                       /* size of each allocation */
-  bool up;                               /* the last rejected allocation lies above the one before it */
-  bool releasing;                        /* the caller must free the allocations in `rejected` */
-  CUdeviceptr released;                  /* the allocation that the caller was last told to free */
-  bool ended;                            /* no further attempt is made */
-  bool failed;                           /* the last attempt failed */
-  bool is_memory;                        /* not only addresses */
-  bool is_ordered;                       /* a stream-ordered allocation: no call may wait for the device */
-  bool in_pool;                          /* a rejected allocation returns to a pool when it is freed */
-  bool gave_back;                        /* rejected allocations were freed, to have memory for the next attempt */
-  bool asked;                            /* the amount of free memory has been asked for */
-  uint64_t memory_nbytes;                /* memory that blockers may still take */
-  struct vgs_claim_blocker blockers[VGS_CLAIM_BLOCKERS];
-  int blocked; /* number of blockers */
-};
+/* The same for what cannot be placed elsewhere, such as "an imported allocation": a failure is logged. */
+bool vgs_claim_only(uint64_t address, uint64_t nbytes, const char *what);
 
-/* Called after each attempt, with its result: whether to make another one. OUT_OF_MEMORY: too many attempts. */
-bool vgs_claim_made(struct vgs_claiming *claiming, CUresult *result, CUdeviceptr address, uint64_t nbytes);
+/* Whether the process uses nothing of a range now. */
+bool vgs_claim_is_free(uint64_t address, uint64_t nbytes);
 
-/* Called after that until it returns false: the next address to release. */
-bool vgs_claim_rejected(struct vgs_claiming *claiming, CUdeviceptr *address);
-
-/* Called when a context ends: rejected allocations of pools may have ended with it. */
-void vgs_claim_remove_kept(void);
+/* Where the system would put a mapping of this size now; 0: nowhere. */
+uint64_t vgs_claim_find_free(uint64_t nbytes);
 
 void vgs_claim_fini(void);
 

@@ -1,7 +1,9 @@
 #include "vgs_context.h"
 #include "vgs_alias.h"
+#include "vgs_apart.h"
 #include "vgs_api.h"
 #include "vgs_area.h"
+#include "vgs_claiming.h"
 #include "vgs_cls.h"
 #include "vgs_device.h"
 #include "vgs_enter.h"
@@ -80,6 +82,8 @@ static void drop_areas(uint32_t wire_id) {
 static void drop_contents(uint32_t wire_id) {
   vgs_object_destroy_context(wire_id);
   vgs_range_remove_context(wire_id);
+  vgs_apart_end_context(wire_id);
+  vgs_claim_remove_kept();
 }
 
 static CUresult check_session(void) {
@@ -174,6 +178,7 @@ CUresult vgs_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
       primaries[device].retained = 0;
     vgs_object_destroy_all();
     vgs_range_remove_all();
+    vgs_apart_destroy_all();
     vgs_area_destroy_all();
     result = vgs_session_reopen();
   } else if (vgs_context_is_alive(context)) {

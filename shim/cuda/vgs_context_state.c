@@ -1,4 +1,5 @@
 /* Properties of a context: device, flags, limits, hints. */
+#include "vgs_apart.h"
 #include "vgs_api.h"
 #include "vgs_context.h"
 #include "vgs_device.h"
@@ -89,7 +90,8 @@ CUresult vgs_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
     return CUDA_ERROR_INVALID_CONTEXT;
   if (!vgs_device_reaches(vgs_context_entered->device, peer->device))
     return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-  return vgs_send_cuCtxEnablePeerAccess(peer->wire_id, Flags);
+  CUresult result = vgs_send_cuCtxEnablePeerAccess(peer->wire_id, Flags);
+  return result ? result : vgs_apart_open_to_peer(peer->device);
 }
 
 CUresult vgs_cuCtxDisablePeerAccess(CUcontext peerContext) {

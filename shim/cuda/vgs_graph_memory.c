@@ -37,7 +37,7 @@ CUresult vgs_node_memory_check(struct vgs_node_memory *memory, const CUDA_MEM_AL
 
 /* A node of this kind cannot be removed from its graph, so its address is claimed only once. */
 CUresult vgs_node_memory_add(CUdeviceptr address, CUDA_MEM_ALLOC_NODE_PARAMS *params) {
-  if (!vgs_claim(address, params->bytesize))
+  if (!vgs_claim_only(address, params->bytesize, "memory of a graph's node"))
     return CUDA_ERROR_OUT_OF_MEMORY;
   CUresult result = vgs_range_add_allocation(address, params->bytesize, VGS_RANGE_GRAPH);
   if (!result)

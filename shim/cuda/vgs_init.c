@@ -1,6 +1,7 @@
 /* cuInit: what is set up before the first session opens. The destructor's part of it, and device output, which is the
  * program's own, are hooks of the session. */
 #define _GNU_SOURCE
+#include "vgs_apart.h"
 #include "vgs_api.h"
 #include "vgs_callback.h"
 #include "vgs_claim.h"
@@ -33,6 +34,7 @@ static void free_all(void) {
   vgs_logs_fini();
   vgs_mirror_fini();
   vgs_range_fini();
+  vgs_apart_destroy_all();
   vgs_claim_fini();
   vgs_object_fini();
 }

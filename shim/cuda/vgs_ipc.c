@@ -1,4 +1,5 @@
 #include "vgs_ipc.h"
+#include "vgs_apart.h"
 #include "vgs_api.h"
 #include "vgs_capture.h"
 #include "vgs_claim.h"
@@ -13,7 +14,7 @@
 
 /* Memory of cuMemAlloc alone: memory of a pool or mapped by cuMemMap is shared in other ways. */
 static bool is_exportable(const struct vgs_range *range) {
-  return range->kind == VGS_RANGE_DEVICE && !range->allocation;
+  return range->kind == VGS_RANGE_DEVICE && !range->allocation && !vgs_apart_holds(range->base);
 }
 
 /* vgpud sets the attribute if this client has others to share with. */
@@ -24,7 +25,16 @@ bool vgs_ipc_is_capable(const struct vgs_range *range) {
 
 CUresult vgs_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
   struct vgs_range range;
-  if (!pHandle || !vgs_range_find(dptr, &range) || !is_exportable(&range))
+  if (!pHandle || !vgs_range_find(dptr, &range))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (vgs_apart_holds(range.base)) {
+    vgs_log(VGS_LOG_REASON,
+            "cuIpcGetMemHandle: CUDA_ERROR_NOT_SUPPORTED: memory at %#llx lies at an address of vgpu's choice, because "
+            "this process uses those of the host's driver itself; such memory has no handle",
+            (unsigned long long)range.base);
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  if (!is_exportable(&range))
     return CUDA_ERROR_INVALID_VALUE;
   return vgs_send_cuIpcGetMemHandle(pHandle, range.base);
 }
@@ -39,10 +49,7 @@ CUresult vgs_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, un
     return result;
   struct vgs_range range = {.base = base, .nbytes = nbytes, .kind = VGS_RANGE_IMPORTED};
   /* Every call would refuse an unknown address. The driver would open the memory there again, so there is no retry. */
-  bool claimed = vgs_claim(base, nbytes);
-  if (!claimed)
-    vgs_log(VGS_LOG_INFO, "an allocation opened by a handle, at %#llx, lies over memory of this process: refused",
-            (unsigned long long)base);
+  bool claimed = vgs_claim_only(base, nbytes, "memory opened by a handle");
   if (!claimed || vgs_range_add(&range)) {
     vgs_send_cuIpcCloseMemHandle(base);
     return CUDA_ERROR_OUT_OF_MEMORY;

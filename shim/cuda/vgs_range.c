@@ -154,7 +154,7 @@ CUresult vgs_range_add_mapping(struct vgs_range *range, const struct vgs_context
 
 void vgs_range_add_variable(uint64_t address, uint64_t nbytes) {
   struct vgs_range fresh = {.base = address, .nbytes = nbytes, .kind = VGS_RANGE_VARIABLE};
-  if (vgs_claim(address, nbytes))
+  if (vgs_claim_only(address, nbytes, "a module's variable"))
     vgs_range_add(&fresh); /* on failure the range stays unknown, and the worker checks each copy instead */
 }
 
@@ -295,7 +295,6 @@ static struct node *filter(struct node *tree, uint32_t context_id, bool all) {
 }
 
 void vgs_range_remove_context(uint32_t context_id) {
-  vgs_claim_remove_kept();
   pthread_rwlock_wrlock(&lock);
   root = filter(root, context_id, false);
   pthread_rwlock_unlock(&lock);

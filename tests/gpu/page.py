@@ -316,7 +316,7 @@ def facts(results: Results) -> list[str]:
     """What the page's text speaks of: rows that differ, stages of calls, sentences of tables, the shares."""
     of_rows = ("conformance", "samples", "stages")
     said = [f"{step}: {line}" for step in of_rows for line in rows(results[f"{step}.txt"], "|")]
-    placed = r"^(?:reservation|mapped:|\d+ MiB:|vgpu\[\d+\]: device memory at) .*$"
+    placed = r"^(?:reservation|mapped:|(?:\w+ )?[\d.]+ MiB:|WRONG:|vgpu\[\d+\]: device memory at) .*$"
     said += [f"claim: {line}" for line in re.findall(placed, results["claim.txt"], re.MULTILINE)]
     said += re.findall(r"^(?:different|not reached remoted|unstable natively): .*$", results["op_db.txt"], re.MULTILINE)
     for step in ("tests", "claim", "memory", "several"):

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from tests.gpu.conftest import RemotedRun
+from tests.shim.claim_programs import AROUND, REGION, TOOLS
 from tests.shim.client import PRELUDE
-from tests.shim.test_claim import AROUND, REGION, TOOLS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 

@@ -18,116 +18,8 @@ import pytest
 
 from tests.daemon.running import vgpud_with_real_workers
 from tests.shim import client
+from tests.shim.claim_programs import AROUND, REGION, TOOLS
 from tests.shim.client import PRELUDE
-
-TOOLS = """
-import resource
-libc = ctypes.CDLL(None, use_errno=True)
-libc.mmap.restype = c_void_p
-libc.mmap.argtypes = (c_void_p, c_size_t, c_int, c_int, c_int, ctypes.c_long)
-ANONYMOUS_PRIVATE_FIXED_NOREPLACE, MIB = 0x100022, 1 << 20
-
-def own(address, nbytes=4096):
-    '''Memory of the program's own at this address; whether it could be had there.'''
-    return libc.mmap(address, nbytes, 3, ANONYMOUS_PRIVATE_FIXED_NOREPLACE, -1, 0) == address
-
-def occupy(address, nbytes):
-    '''As a large library: a mapping without access.'''
-    assert libc.mmap(address, nbytes, 0, ANONYMOUS_PRIVATE_FIXED_NOREPLACE, -1, 0) == address
-
-def free_nbytes():
-    free, total = c_size_t(), c_size_t()
-    ok(cuda.cuMemGetInfo_v2(byref(free), byref(total)))
-    return free.value
-
-def linear(nbytes):
-    p = c_uint64(0xdead)
-    return cuda.cuMemAlloc_v2(byref(p), c_size_t(nbytes)), p.value
-
-def pitched(nbytes):
-    p, pitch = c_uint64(0xdead), c_size_t()
-    return cuda.cuMemAllocPitch_v2(byref(p), byref(pitch), c_size_t(4096), c_size_t(nbytes // 4096), 4), p.value
-
-def stream_ordered(nbytes):
-    p = c_uint64(0xdead)
-    return cuda.cuMemAllocAsync(byref(p), c_size_t(nbytes), None), p.value
-
-def reserved(nbytes):
-    p = c_uint64(0xdead)
-    return cuda.cuMemAddressReserve(byref(p), c_size_t(nbytes), c_size_t(0), c_uint64(0), c_uint64(0)), p.value
-
-def next_address():
-    '''Where the simulator puts the next allocation of 256 MiB: from here on the addresses are free.'''
-    result, first = linear(256 * MIB)
-    assert result == 0
-    return first + 256 * MIB
-context()
-"""
-
-# The program maps memory wherever a driver may put the next allocations, before and behind the first one.
-AROUND = """
-result, first = linear(256 * MIB)
-assert result == 0
-places = [first + i * 64 * MIB for i in range(-40, 40)]
-places = [place for place in places if own(place)]
-assert places
-for make in makers:
-    for i in range(6):
-        result, p = make(256 * MIB)
-        assert result == 0
-        assert not any(p <= place < p + 256 * MIB for place in places), hex(p)
-        assert not own(p) and not own(p + 255 * MIB)
-ok(cuda.cuCtxSynchronize())
-for place in places:
-    ctypes.memset(place, 7, 64)
-    ok(cuda.cuMemcpyHtoD_v2(c_uint64(first), c_void_p(place), c_size_t(64)))
-    ok(cuda.cuMemcpyDtoH_v2(c_void_p(place + 100), c_uint64(first), c_size_t(64)))
-    assert ctypes.string_at(place + 100, 64) == bytes([7]) * 64
-"""
-
-# The program has mapped 10 GiB on each side of its first allocation, as large libraries. Prints what happened.
-REGION = """
-import time
-result, first = linear(2 * MIB)
-assert result == 0
-chunk = first // (2 * MIB) * (2 * MIB)
-for where, hint in (("below", chunk - (12 << 30)), ("above", chunk + (12 << 30))):
-    p, begin = c_uint64(), time.perf_counter()
-    result = cuda.cuMemAddressReserve(byref(p), c_size_t(64 * MIB), c_size_t(0), c_uint64(hint), c_uint64(0))
-    took_ms = 1e3 * (time.perf_counter() - begin)
-    place = "at its hint" if p.value == hint else f"{(p.value - hint) / MIB:+.0f} MiB from its hint"
-    print(f"reservation 12 GiB {where} {first:#x}: result {result}, {p.value:#x}, {place}, {took_ms:.2f} ms")
-    if result == 0:
-        ok(cuda.cuMemAddressFree(p, c_size_t(64 * MIB)))
-
-step = 2 * MIB
-def taken(places):
-    return [place for place in places if libc.mmap(place, step, 0, ANONYMOUS_PRIVATE_FIXED_NOREPLACE, -1, 0) == place]
-
-below, above = taken(chunk - i * step for i in range(1, 5121)), taken(chunk + i * step for i in range(1, 5121))
-print(f"mapped: {len(below)} of 5120 pieces of 2 MiB below {chunk:#x}, {len(above)} above")
-assert len(below) + len(above) >= 5120
-places, before, results = below + above, free_nbytes(), []
-for nbytes in (2 * MIB, 512 * MIB, 2 * MIB, 512 * MIB):
-    begin = time.perf_counter()
-    result, p = linear(nbytes)
-    took_ms = 1e3 * (time.perf_counter() - begin)
-    after = free_nbytes()
-    where = f"{p:#x}, {(p - first) / (1 << 30):+.2f} GiB from the first" if result == 0 else ""
-    print(f"{nbytes // MIB} MiB: result {result}, {took_ms:.2f} ms, {(before - after) // MIB} MiB less free, {where}")
-    results.append((result, p, nbytes))
-    before = after
-sys.stdout.flush()
-for result, p, nbytes in results:
-    assert result == 0
-    assert not any(p < place + step and place < p + nbytes for place in places), hex(p)
-    assert not own(p) and not own(p + nbytes - 4096)
-    ok(cuda.cuMemsetD8_v2(c_uint64(p), 3, c_size_t(MIB)))
-    ok(cuda.cuMemsetD8_v2(c_uint64(p + nbytes - MIB), 3, c_size_t(MIB)))
-ok(cuda.cuCtxSynchronize())
-for _, p, _ in results:
-    ok(cuda.cuMemFree_v2(c_uint64(p)))
-"""
 
 Run = Callable[..., CompletedProcess[str]]
 ROOT = Path(__file__).resolve().parents[2]
@@ -205,7 +97,7 @@ def test_attempts_leave_a_region_of_several_gigabytes(simulate: Simulate, make: 
         before = free_nbytes()
         result, p = {make}(2 * MIB)
         assert result == 0
-        assert p >= place + (10 << 30), (hex(p), hex(place))
+        assert p >= place + (10 << 30) or p + 2 * MIB <= place, (hex(p), hex(place))
         ok(cuda.cuCtxSynchronize())
         used = before - free_nbytes()
         # What a pool has given there stays allocated: it would give it again.
@@ -224,8 +116,7 @@ def test_regions_on_both_sides_of_an_allocation_are_left(vgpu_run: Run) -> None:
     """What tests/gpu/test_claim.py runs on a card."""
     done = vgpu_run(["env", "VGPU_LOG=info", sys.executable, "-c", PRELUDE + TOOLS + REGION])
     assert done.returncode == 0, (done.stdout, done.stderr)
-    assert "allocated elsewhere" in done.stderr, done.stderr
-    assert done.stdout.count("result 0") == 6, done.stdout
+    assert "allocated elsewhere" in done.stderr, (done.stdout, done.stderr)
 
 
 def test_a_share_without_reservations_and_with_little_memory_allocates(tmp_path: Path) -> None:
@@ -253,7 +144,7 @@ def test_an_allocation_of_most_of_the_memory_is_made_elsewhere(simulate: Simulat
         place = next_address()
         assert own(place + (30 << 30))
         before = free_nbytes()
-        nbytes = before // 10 * 7 // MIB * MIB
+        nbytes = before // 10 * 7 // (2 * MIB) * (2 * MIB)
         result, p = linear(nbytes)
         assert result == 0
         assert not p <= place + (30 << 30) < p + nbytes
@@ -269,18 +160,21 @@ def test_when_nothing_is_free_the_device_is_out_of_memory(simulate: Simulate) ->
         """
         TIB = 1 << 40
         place, before = next_address(), free_nbytes()
-        occupy(place, 200 << 30)
+        begin, end = place // TIB * TIB, (place // TIB + 1) * TIB  # the device's addresses
+        occupy(begin, place - 256 * MIB - begin)
+        occupy(place, end - place)
         for i in range(2):
             assert linear(2 * MIB) == (2, 0xdead)
             assert reserved(2 * MIB) == (2, 0xdead)
             assert free_nbytes() == before
-        libc.munmap(c_void_p(place), c_size_t(200 << 30))
+        libc.munmap(c_void_p(place), c_size_t(end - place))
+        rest = end - place - (1 << 30)
+        result, p = reserved(rest)
+        assert result == 0 and place <= p < place + (1 << 30), (result, hex(p), hex(place))
+        ok(cuda.cuMemAddressFree(c_uint64(p), c_size_t(rest)))
         result, p = linear(64 * MIB)
         assert result == 0
         ok(cuda.cuMemFree_v2(c_uint64(p)))
-        rest = (place // TIB + 1) * TIB - place - (1 << 30)
-        result, p = reserved(rest)
-        assert result == 0 and place <= p < place + (1 << 30), (result, hex(p), hex(place))
         """
     )
     assert stderr.count("addresses that this process uses itself") == 1, stderr
@@ -313,6 +207,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
+def run_model(model: Path, *arguments: object) -> list[int]:
+    """Result, MiB and reservations that stay, MiB at most, attempts of a later one, result of all that is left."""
+    environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
+    done = subprocess.run([model, *map(str, arguments)], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return [int(word) for word in done.stdout.split()]
+
+
 @pytest.mark.parametrize("direction", ["up", "down"])
 @pytest.mark.parametrize(
     ("reservations", "memory", "wanted", "mapped", "result"),
@@ -327,18 +229,17 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("there", 137 * GIB, 2, 100 * GIB, 2),
         ("away", 137 * GIB, 2, 100 * GIB, 2),
         ("refused", 4 * GIB, 2, 100 * GIB, 2),
+        ("h200", 137 * GIB, 2, 10 * GIB, 2),  # none on each side of which the driver goes on
     ],
 )
 def test_with_a_driver_that_reuses_addresses_at_once(
     model: Path, direction: str, reservations: str, memory: int, wanted: int, mapped: int, result: int
 ) -> None:
-    """Unlike the simulator. The memory that stays is the allocation's; reservations stay where they lie as they were
-    asked for, so that later allocations are made at once."""
-    environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
-    arguments = [direction, reservations, *map(str, (memory, wanted, mapped, mapped))]
-    done = subprocess.run([model, *arguments], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    found, mib, reserved, most, attempts, _ = map(int, done.stdout.split())
+    """Where no memory is made apart. The memory that stays is the allocation's; reservations stay where they lie as
+    they were asked for, so that later allocations are made at once."""
+    found, mib, reserved, most, attempts, _ = run_model(
+        model, direction, reservations, "beside", memory, wanted, mapped, mapped
+    )
     assert (found, mib) == (result, 0 if result else wanted)
     assert most <= memory // 4 + 16 * wanted  # others may need the rest
     if reservations == "there" and not result:
@@ -348,14 +249,29 @@ def test_with_a_driver_that_reuses_addresses_at_once(
         assert reserved == 0
 
 
+@pytest.mark.parametrize("in_pool", [[], ["pool"]])
+@pytest.mark.parametrize("direction", ["up", "down"])
+@pytest.mark.parametrize("reservations", ["h200", "there", "away"])
+@pytest.mark.parametrize(("wanted", "mapped"), [(2, 10 * GIB), (512, 10 * GIB), (100 * GIB, 10 * GIB), (2, 300 * GIB)])
+def test_memory_is_made_apart_after_a_few_attempts(
+    model: Path, reservations: str, wanted: int, mapped: int, direction: str, in_pool: list[str]
+) -> None:
+    """An H200's driver failed so: it put 2 MiB into holes beside reservations and other memory (2026-11-30)."""
+    wanted = min(wanted, 30 * GIB) if in_pool else wanted  # a pool keeps what it was given back
+    found, mib, reserved, most, _, _ = run_model(
+        model, direction, reservations, "apart", 137 * GIB, wanted, mapped, mapped, *in_pool
+    )
+    assert (found, reserved) == (0, 0)
+    assert mib <= wanted * (4 if in_pool else 1)
+    assert most <= 4 * wanted
+
+
 @pytest.mark.parametrize("direction", ["up", "down"])
 def test_a_pool_does_not_hand_out_again_what_was_rejected(model: Path, direction: str) -> None:
     """It would at each later allocation, before it asks the driver for more."""
-    environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
-    arguments = [direction, "there", *map(str, (137 * GIB, 2, 20 * GIB, 20 * GIB)), "pool"]
-    done = subprocess.run([model, *arguments], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    found, mib, _, _, attempts, rest = map(int, done.stdout.split())
+    found, mib, _, _, attempts, rest = run_model(
+        model, direction, "there", "beside", 137 * GIB, 2, 20 * GIB, 20 * GIB, "pool"
+    )
     assert found == 0
     assert mib <= 2 + 64
     assert attempts == 1

@@ -1,10 +1,13 @@
-/* One allocation by the loop of vgs_claim.h, from a driver that reuses the next free address in one direction, while
+/* One allocation by the loop of vgs_claiming.h, from a driver that reuses the next free address in one direction, while
  * this process has addresses mapped there. Arguments: the direction (up, down), where reservations lie (there, away,
- * refused), MiB of memory, MiB of the allocation, MiB below and above the first address where the mapping begins and
+ * refused, or as on an H200: at the next multiple of 64 MiB), whether memory can be made at a reservation (apart,
+ * beside), MiB of memory, MiB of the allocation, MiB below and above the first address where the mapping begins and
  * ends, and any word for an allocation from a pool. Prints the result, the MiB that stay allocated, the number of
  * reservations that stay, the MiB that were allocated at most, how many attempts an allocation of 2 MiB after that
  * takes, and the result of one of all memory that is left then, had nothing stayed in the pool. */
+#include "vgs_apart_place.c"
 #include "vgs_claim.c"
+#include "vgs_claiming.c"
 
 #define MIB (1ull << 20)
 #define START 0x300000000000ull
@@ -19,6 +22,7 @@ static uint64_t most;
 static bool up;
 static const char *reservations;
 static uint64_t memory;
+static bool makes_apart;
 
 static const struct range *overlap(uint64_t begin, uint64_t end) {
   for (const struct range *r = live; r < live + count; r++)
@@ -51,13 +55,16 @@ static CUresult release(CUdeviceptr at, bool of_memory) {
   abort();
 }
 
+/* As on an H200, large memory takes no addresses at which small memory would lie. */
 CUresult vgs_send_cuMemAlloc_v2(CUdeviceptr *at, size_t nbytes) {
   for (int i = 0; i < count && nbytes > memory - used(true);) /* a pool's unused memory serves others */
     if (live[i].pooled)
       live[i] = live[--count];
     else
       i++;
-  return nbytes > memory - used(true) ? CUDA_ERROR_OUT_OF_MEMORY : make(at, START, nbytes, true);
+  bool elsewhere = *reservations == 'h' && nbytes >= 64 * MIB;
+  uint64_t from = !elsewhere ? START : up ? START + (4096 * MIB) : START - (4096 * MIB);
+  return nbytes > memory - used(true) ? CUDA_ERROR_OUT_OF_MEMORY : make(at, from, nbytes, true);
 }
 
 CUresult vgs_send_cuMemGetInfo_v2(size_t *left, size_t *total) {
@@ -68,11 +75,26 @@ CUresult vgs_send_cuMemAddressReserve(CUdeviceptr *at, size_t nbytes, size_t ali
                                       unsigned long long flags) {
   if (*reservations == 'r' || alignment || flags)
     return CUDA_ERROR_NOT_PERMITTED;
+  if (*reservations == 'h')
+    hint = (hint + (64 * MIB - 1)) & ~(64 * MIB - 1);
   if (*reservations == 'a' || !hint || overlap(hint, hint + nbytes))
     return make(at, AWAY, nbytes, false);
   live[count++] = (struct range){ *at = hint, hint + nbytes, false, false};
   return CUDA_SUCCESS;
 }
+
+/* Memory at a reservation is counted by the granule, and nothing here frees it. */
+CUresult vgs_apart_alloc(CUdeviceptr *address, uint64_t nbytes, CUdeviceptr near) {
+  uint64_t granules = (nbytes + 2 * MIB - 1) & ~(2 * MIB - 1);
+  if (!makes_apart)
+    return CUDA_ERROR_NOT_PERMITTED;
+  CUresult result =
+      granules > memory - used(true) ? CUDA_ERROR_OUT_OF_MEMORY : vgs_apart_reserve(address, granules, 0, near);
+  for (struct range *r = live; r < live + count && !result; r++)
+    r->memory |= r->begin == *address;
+  return result;
+}
+bool vgs_apart_is_open(void) { return false; }
 
 CUresult vgs_send_cuMemFree_v2(CUdeviceptr at) { return release(at, true); }
 CUresult vgs_send_cuMemAddressFree(CUdeviceptr at, size_t nbytes) { return release(at, nbytes == 0); }
@@ -102,7 +124,8 @@ static int allocate(uint64_t nbytes, bool in_pool, CUresult *result, CUdeviceptr
   int attempts = 0;
   bool again;
   do {
-    *result = in_pool ? take(told, nbytes) : vgs_send_cuMemAlloc_v2(told, nbytes);
+    if (!vgs_claim_apart(&claiming, told, result))
+      *result = in_pool ? take(told, nbytes) : vgs_send_cuMemAlloc_v2(told, nbytes);
     again = vgs_claim_made(&claiming, result, *told, nbytes);
     for (CUdeviceptr taken; vgs_claim_rejected(&claiming, &taken);)
       give_back(taken, in_pool);
@@ -112,15 +135,16 @@ static int allocate(uint64_t nbytes, bool in_pool, CUresult *result, CUdeviceptr
 }
 
 int main(int argc, char **argv) {
-  if (argc != 7 && argc != 8)
+  if (argc != 8 && argc != 9)
     return 2;
-  bool in_pool = argc == 8;
+  bool in_pool = argc == 9;
   up = *argv[1] == 'u';
   reservations = argv[2];
-  memory = strtoull(argv[3], NULL, 10) * MIB;
-  uint64_t nbytes = strtoull(argv[4], NULL, 10) * MIB;
-  uint64_t begin = START - (uint64_t)strtoll(argv[5], NULL, 10) * MIB;
-  uint64_t end = START + (uint64_t)strtoll(argv[6], NULL, 10) * MIB;
+  makes_apart = *argv[3] == 'a';
+  memory = strtoull(argv[4], NULL, 10) * MIB;
+  uint64_t nbytes = strtoull(argv[5], NULL, 10) * MIB;
+  uint64_t begin = START - (uint64_t)strtoll(argv[6], NULL, 10) * MIB;
+  uint64_t end = START + (uint64_t)strtoll(argv[7], NULL, 10) * MIB;
   if (map(begin, end - begin) == MAP_FAILED)
     return 3;
   CUresult result, later;

@@ -7,8 +7,26 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define HINT_ALIGN_NBYTES (64ull << 20) /* an H200's driver (580.159.04) rounds hints up to it */
+
+/* Move what has a place to the hint, if that is free. */
+static void move_to_hint_locked(struct vgx_sim_arena *arena, struct vgx_sim_allocation *made, uint64_t alignment,
+                                uint64_t hint, size_t *index) {
+  if (hint < arena->base || hint >= arena->end)
+    return;
+  uint64_t start = vgx_sim_round_up(hint, alignment > HINT_ALIGN_NBYTES ? alignment : HINT_ALIGN_NBYTES);
+  uint64_t span = made->pages_end - made->pages;
+  size_t i = vgx_sim_arena_bound_locked(arena, start);
+  uint64_t limit = i < arena->count ? arena->live[i].pages : arena->end;
+  if (start > limit || limit - start < span)
+    return;
+  made->address = made->pages = start;
+  made->pages_end = start + span;
+  *index = i;
+}
+
 CUresult vgx_sim_arena_reserve(struct vgx_sim_arena *arena, uint64_t nbytes, enum vgx_sim_allocation_kind kind,
-                               uint64_t alignment, uint64_t *address) {
+                               uint64_t alignment, uint64_t hint, uint64_t *address) {
   struct vgx_sim_allocation made = {.nbytes = nbytes, .kind = kind};
   uint64_t cost = kind == VGX_SIM_PHYSICAL ? nbytes : 0;
   CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -19,7 +37,12 @@ CUresult vgx_sim_arena_reserve(struct vgx_sim_arena *arena, uint64_t nbytes, enu
   if (taken && !vgx_sim_arena_place_locked(arena, &made, alignment, &index)) {
     vgx_sim_arena_uncharge_locked(arena, cost);
   } else if (taken) {
+    uint64_t rover = arena->rover;
+    if (kind == VGX_SIM_RESERVED)
+      move_to_hint_locked(arena, &made, alignment, hint, &index);
     vgx_sim_arena_insert_locked(arena, &made, index);
+    if (kind == VGX_SIM_RESERVED) /* allocations go on where they were, as an H200's do */
+      arena->rover = rover;
     *address = made.address;
     result = CUDA_SUCCESS;
   }

@@ -108,10 +108,9 @@ CUresult vgx_sim_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t align
                                      unsigned long long flags) {
   CUcontext ctx = vgx_sim_current();
   struct vgx_sim_device *device = ctx ? ctx->device : vgx_sim_device_at(0);
-  (void)addr; /* a hint; the result may be elsewhere */
   if (!ptr || !device || !is_granular(0, size) || flags || alignment & (alignment - 1))
     return CUDA_ERROR_INVALID_VALUE;
-  return vgx_sim_arena_reserve(&device->arena, size, VGX_SIM_RESERVED, alignment, ptr);
+  return vgx_sim_arena_reserve(&device->arena, size, VGX_SIM_RESERVED, alignment, addr, ptr);
 }
 
 CUresult vgx_sim_cuMemAddressFree(CUdeviceptr ptr, size_t size) {
@@ -141,7 +140,7 @@ CUresult vgx_sim_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, 
   if (!made)
     return CUDA_ERROR_OUT_OF_MEMORY;
   *made = (struct physical){.device = device, .nbytes = size, .file = -1};
-  CUresult result = vgx_sim_arena_reserve(&device->arena, size, VGX_SIM_PHYSICAL, 0, &made->address);
+  CUresult result = vgx_sim_arena_reserve(&device->arena, size, VGX_SIM_PHYSICAL, 0, 0, &made->address);
   if (result != CUDA_SUCCESS) {
     free(made);
     return result;
