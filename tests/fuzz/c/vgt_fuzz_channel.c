@@ -140,6 +140,13 @@ void vgt_send_words(int fd, uint16_t opcode, const uint64_t *words, uint32_t cou
 
 void vgt_ring_push(struct vgw_ring *ring, uint64_t *tail, const uint8_t *bytes, uint32_t nbytes) {
   memcpy(ring->records + *tail, bytes, nbytes);
+  if (nbytes <= VGW_SHORT_NBYTES && *tail & 8) { /* half of them also beside the ring's words */
+    uint64_t words[VGW_SHORT_NBYTES / 8] = {0};
+    memcpy(words, bytes, nbytes);
+    for (int i = 0; i < VGW_SHORT_NBYTES / 8; i++)
+      atomic_store_explicit(&ring->short_record[i], words[i], memory_order_relaxed);
+    atomic_store_explicit(&ring->short_at, *tail + 1, memory_order_release);
+  }
   *tail += nbytes;
   atomic_store_explicit(&ring->tail, *tail, memory_order_release);
   atomic_fetch_add(&ring->doorbell, 1);

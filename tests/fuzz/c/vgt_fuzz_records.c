@@ -260,6 +260,8 @@ static uint32_t make_record(struct vgt_random *random, uint8_t *out, uint32_t wi
   struct vgw_header header = {.length = at, .opcode = record->opcode, .sequence = vgt_below(random, 1000)};
   header.flags =
       (uint16_t)((record->waits && chance(random, 100) ? VGW_WANT_REPLY : 0) | (record->has_fd ? VGW_HAS_FD : 0));
+  if (header.sequence % 2)
+    header.flags |= VGW_SHORT_REPLY;
   header.context = record->context;
   if (chance(random, 30) && at + sizeof(uint64_t) <= VGT_RECORD_NBYTES) { /* a number between the header and the rest */
     memmove(out + sizeof header + sizeof(uint64_t), out + sizeof header, at - sizeof header);
