@@ -325,18 +325,20 @@ CUresult vgs_mirror_after_event(CUresult waited, struct vgs_event *event, uint64
 
 /* Have the stream `own` wait for another one. False: that is of another context, or the tenant may have no event more.
  */
-static bool follow(const struct vgs_stream *stream, uint32_t own) {
+static bool follow(CUstream stream, uint32_t own) {
   CUevent event;
   if (vgs_cuEventCreate(&event, CU_EVENT_DISABLE_TIMING))
     return false;
-  bool follows = !vgs_cuEventRecord(event, vgs_object_handle(stream)) &&
+  bool follows = !vgs_cuEventRecord(event, stream) &&
                  !vgs_cuStreamWaitEvent(vgs_object_handle(vgs_object_at(VGW_KIND_STREAM, own)), event, 0);
   vgs_cuEventDestroy_v2(event);
   return follows;
 }
 
+/* The legacy stream is of no use while a stream captures that blocks with it. */
 CUresult vgs_mirror_before_capture(const struct vgs_stream *stream) {
   bool readable = true; /* in another stream */
+  bool blocks = !(stream->flags & CU_STREAM_NON_BLOCKING);
   uint32_t own;
   if (!vgs_diverted(VGS_MIRRORING))
     return CUDA_SUCCESS;
@@ -345,9 +347,10 @@ CUresult vgs_mirror_before_capture(const struct vgs_stream *stream) {
     if (!is_live(m))
       continue;
     readable = !own_stream_locked(&own);
-    if (!readable || !m->sent_at || m->sent_in != stream->object.id || vgs_touch_is_done(m->sent_in, m->sent_at))
+    bool ends = m->sent_in == stream->object.id || (!m->sent_in && blocks);
+    if (!readable || !m->sent_at || !ends || vgs_touch_is_done(m->sent_in, m->sent_at))
       continue;
-    readable = follow(stream, own);
+    readable = follow(m->sent_in ? vgs_object_handle(stream) : NULL, own);
     if (readable) {
       m->sent_in = own;
       m->sent_at = vgs_touch_entry(VGW_KIND_STREAM, own);
