@@ -296,6 +296,7 @@ class AdminApi:
         """Replace this vgpud by the installed program, which continues every session."""
         generation = self._daemon.status()["generation"]
         if (why := await self._daemon.check_restart()) is not None:
+            self._log.error("not restarted, as the installed vgpud refuses", why=why)
             raise HttpError(409, f"not restarted, as the installed vgpud refuses: {why}")
         self._audit.info("restart ordered", by=by, generation=generation)
         # In the next iteration of the event loop, so that the answer is written before the restart.

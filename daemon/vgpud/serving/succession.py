@@ -19,7 +19,7 @@ from vgpud.tenancy import meter
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-VERSION = 2  # the document's version; changes whenever the meaning of a key changes
+VERSION = 1  # the document's version; changes whenever the meaning of a key changes
 FORM = f"{VERSION}, ledger {ledger.NBYTES}, meter {meter.NBYTES}"  # with the sizes of the files that workers write
 # Signals that are blocked while no handler is installed: they would end the process.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2)

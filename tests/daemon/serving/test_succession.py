@@ -190,8 +190,10 @@ def test_what_the_installed_one_refuses_changes_nothing(real: Running) -> None:
     real.config.write_text(good + "[limits]\nmax_sesions = 3\n")
     with pytest.raises(AdminError, match=r"the installed vgpud refuses: .*max_sesions: unknown key"):
         real.admin.request("POST", "restart")
+    refused = "not restarted, as the installed vgpud refuses .*max_sesions: unknown key"
+    real.wait_log(refused)
     real.process.send_signal(signal.SIGUSR2)
-    real.wait_log("not restarted, as the installed vgpud refuses")
+    real.wait_log(f"(?s){refused}.*{refused}")
     assert real.status()["generation"] == 1
     real.config.write_text(good)
     real.process.send_signal(signal.SIGUSR2)
