@@ -51,7 +51,7 @@ static void look_at_socket(void) {
 /* Look at the ring for a while: NVIDIA's driver would use the processor for what the worker does meanwhile. False: the
  * reply is not there yet. */
 static bool spin(const struct vgs_ring *ring, uint32_t sequence) {
-  uint64_t spin_ns = vgs_ring_spin_ns(), until = vgw_now_ns() + spin_ns;
+  uint64_t until = vgw_now_ns() + vgs_ring_spin_ns();
   bool found = false, is_long = false;
   for (unsigned turns = 1; !found && (turns % 64 || (vgw_now_ns() < until && !vgs_stream_error())); turns++) {
     relax(); /* one pause per check: on recent processors it takes as long as the store takes to become visible */
@@ -59,8 +59,8 @@ static bool spin(const struct vgs_ring *ring, uint32_t sequence) {
     found = atomic_load_explicit(&ring->shared->reply, memory_order_acquire) == sequence;
     if (found || turns % 64 || turns < VGS_RING_YIELD_TURNS)
       continue;
-    if (!is_long && vgs_ring_spin_begin())
-      until += (VGS_RING_PATIENCE - 1) * spin_ns;
+    if (!is_long)
+      until += vgs_ring_spin_begin();
     is_long = true;
     sched_yield();
   }

@@ -45,7 +45,14 @@ void vgs_ring_start(bool offered_now) {
   __atomic_add_fetch(&vgs_ring_state.generation, 1, __ATOMIC_RELEASE);
 }
 
-bool vgs_ring_spin_begin(void) { return 2 * __atomic_add_fetch(&spinners, 1, __ATOMIC_RELAXED) <= processors - 2; }
+/* Nobody who spins notices that the worker has ended, so the spin time is multiplied only up to a limit. */
+uint64_t vgs_ring_spin_begin(void) {
+  enum { PATIENCE = 40, MORE_MAX_NS = 20000000 };
+  uint64_t more_ns = (PATIENCE - 1) * vgs_ring_state.spin_ns;
+  if (2 * __atomic_add_fetch(&spinners, 1, __ATOMIC_RELAXED) > processors - 2)
+    return 0;
+  return more_ns < MORE_MAX_NS ? more_ns : MORE_MAX_NS;
+}
 
 void vgs_ring_spin_end(void) { __atomic_sub_fetch(&spinners, 1, __ATOMIC_RELAXED); }
 

@@ -16,11 +16,11 @@ struct vgs_ring *vgs_ring_ready(void);
 /* Whether calls of this thread travel in a ring by now. */
 bool vgs_ring_active(void);
 
-/* Around a wait that spins. True: it may go on for VGS_RING_PATIENCE times the spin time, because fewer than half of
- * the processors spin so. Behind VGS_RING_YIELD_TURNS pauses (about 15 us) it lets others run now and then: what it
- * waits for may need its processor. */
-enum { VGS_RING_PATIENCE = 40, VGS_RING_YIELD_TURNS = 256 };
-bool vgs_ring_spin_begin(void);
+/* Around a wait that spins. Returns for how many ns it may go on behind the spin time, because fewer than half of the
+ * processors spin so. Behind VGS_RING_YIELD_TURNS pauses (about 15 us) it lets others run now and then: what it waits
+ * for may need its processor. */
+enum { VGS_RING_YIELD_TURNS = 256 };
+uint64_t vgs_ring_spin_begin(void);
 void vgs_ring_spin_end(void);
 
 /* Unmap all rings. False: a thread is inside a call, and nothing was done. */

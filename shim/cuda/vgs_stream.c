@@ -118,7 +118,7 @@ bool vgs_wait_spin(struct vgs_area *area, unsigned slot) {
   uint64_t spin_ns = vgs_ring_spin_ns(), start = spin_ns ? vgw_now_ns() : 0;
   if (vgs_wait_is_set(area, slot) || !spin_ns)
     return vgs_wait_is_set(area, slot);
-  uint64_t until = start + (vgs_ring_spin_begin() ? VGS_RING_PATIENCE * spin_ns : spin_ns);
+  uint64_t until = start + spin_ns + vgs_ring_spin_begin();
   bool set = false;
   for (unsigned turns = 1; !set && (turns % 64 || vgw_now_ns() < until); turns++) {
     __builtin_ia32_pause();
