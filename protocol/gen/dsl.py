@@ -124,7 +124,9 @@ def kept(name: str, c: str | Scalar, value: str) -> Param:
     return Param(name, Role.KEPT, f"{c if isinstance(c, str) else c.c} *", kept=value)
 
 
-def out_range(name: str, nbytes: str, kind: str, undo: str, *, ordered: bool = False) -> Param:
+def out_range(
+    name: str, nbytes: str, kind: str, undo: str, *, ordered: bool = False, device: str = "vgs_context_entered->device"
+) -> Param:
     """The address of new device memory, claimed in the program's address space and known as a range from then on.
 
     Args:
@@ -132,8 +134,9 @@ def out_range(name: str, nbytes: str, kind: str, undo: str, *, ordered: bool = F
         kind: of the range, C (enum vgs_range_kind); empty: only addresses, claimed but not recorded as a range.
         undo: C that frees the memory at `taken`, if the program uses that address or the range cannot be recorded.
         ordered: allocated in the order of a stream, from a pool or in a graph.
+        device: on which the memory is, C.
     """
-    of_range = {"range_kind": kind, "range_nbytes": nbytes, "undo": undo, "ordered": ordered}
+    of_range = {"range_kind": kind, "range_nbytes": nbytes, "undo": undo, "ordered": ordered, "range_device": device}
     return Param(name, Role.OUT, "CUdeviceptr *", scalar=DEVICEPTR, **of_range)  # type: ignore[arg-type]
 
 

@@ -270,7 +270,8 @@ class Body:
     def _claim(self, p: Param, send: str) -> None:
         """Repeat the request until the address can be claimed in this process (vgs_claiming.h); record the range."""
         address = f"{p.name}_told"
-        about = [".is_memory = true"] if p.range_kind else [".alignment = alignment"]
+        memory = [".is_memory = true", f".device = {p.range_device}"]
+        about = memory if p.range_kind else [".alignment = alignment"]
         about += [".is_imported = true"] if p.range_kind == "VGS_RANGE_POOL" and not p.ordered else []
         about += [".is_ordered = true", f".in_pool = {p.range_kind} == VGS_RANGE_POOL"] if p.ordered else []
         self.add(

@@ -130,6 +130,7 @@ class Param:
     sent: str = ""  # what is sent instead (C)
     range_nbytes: str = ""  # an address: length of the new range, which is claimed (C)
     range_kind: str = ""  # of that range (C, enum vgs_range_kind); empty: it is not recorded
+    range_device: str = ""  # on which that range is (C)
     ordered: bool = False  # of that range: allocated in the order of a stream
     undo: str = ""  # C that frees the range's memory
     parent: str = ""  # of a new object: the parameter whose object it dies with

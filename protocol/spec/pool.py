@@ -33,11 +33,17 @@ STREAM_ARG = handle("hStream", STREAM)
 POOL = handle("pool", MEMPOOL)
 KIND = "vgs_pool_range_kind(hStream_object)"
 GIVEN_BACK = "vgs_send_cuMemFreeAsync(taken, hStream_id, false)"
+CAPTURES = "(hStream_object && vgs_capture_status(hStream_object->capture))"
+OF_STREAM = "hStream_object ? hStream_object->device : vgs_context_entered->device"
 GIVEN_BACK_AT_ONCE = "vgs_send_cuMemFree_v2(taken)"
 
 fn(
     "cuMemAllocAsync",
-    [out_range("dptr", "bytesize", KIND, GIVEN_BACK, ordered=True), val("bytesize", SIZE, nonzero=True), STREAM_ARG],
+    [
+        out_range("dptr", "bytesize", KIND, GIVEN_BACK, ordered=True, device=OF_STREAM),
+        val("bytesize", SIZE, nonzero=True),
+        STREAM_ARG,
+    ],
     WAITING,
     stacked=True,
     doc="Allocate in stream order.",
@@ -45,7 +51,7 @@ fn(
 fn(
     "cuMemAllocFromPoolAsync",
     [
-        out_range("dptr", "bytesize", KIND, GIVEN_BACK, ordered=True),
+        out_range("dptr", "bytesize", KIND, GIVEN_BACK, ordered=True, device="pool_object->device"),
         val("bytesize", SIZE, nonzero=True),
         POOL,
         STREAM_ARG,
@@ -61,7 +67,7 @@ fn(
     answers={
         "!dptr": "CUDA_SUCCESS",
         "!vgs_range_end(dptr)": INVALID_VALUE,
-        "vgs_apart_holds(dptr)": "vgs_apart_free_in_order(dptr, hStream)",
+        f"vgs_apart_holds(dptr) && !{CAPTURES}": "vgs_apart_free_in_order(dptr, hStream)",  # else the driver refuses it
     },
     worker_before="vgx_ipc_freed(s, req->dptr)",
     stacked=True,

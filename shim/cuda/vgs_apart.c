@@ -36,10 +36,12 @@ struct window {
   CUdevice device;
 };
 
-/* An allocation that a stream's order frees: the event is recorded behind its last use. */
+/* An allocation that is freed later. By a stream's order: the event is recorded behind its last use. Without one it was
+ * freed beside a capture, when its context could not be waited for: a later free does so. */
 struct freed {
   CUdeviceptr address;
   CUevent event;
+  uint64_t number;
 };
 
 static struct {
@@ -50,6 +52,7 @@ static struct {
   size_t window_count;
   struct freed *freed;
   size_t freed_count, freed_capacity;
+  uint64_t numbered;              /* how many have been freed later */
   uint64_t peers[VGS_DEVICE_MAX]; /* by device: a bit for each other device that may use its memory */
 } apart = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -188,9 +191,8 @@ static CUresult map_locked(struct piece *piece) {
 }
 
 /* Map a new piece of the current context. */
-static CUresult create_locked(uint64_t nbytes, bool is_slab, CUdeviceptr near, struct piece **made) {
-  struct piece piece = {
-      .nbytes = nbytes, .device = vgs_context_entered->device, .context_id = vgs_context_entered->wire_id};
+static CUresult create_locked(CUdevice device, uint64_t nbytes, bool is_slab, CUdeviceptr near, struct piece **made) {
+  struct piece piece = {.nbytes = nbytes, .device = device, .context_id = vgs_context_entered->wire_id};
   size_t index;
   if (apart.count == apart.capacity) {
     size_t capacity = apart.capacity ? 2 * apart.capacity : 64;
@@ -223,16 +225,16 @@ static CUresult create_locked(uint64_t nbytes, bool is_slab, CUdeviceptr near, s
   return CUDA_SUCCESS;
 }
 
-static CUresult alloc_small_locked(CUdeviceptr *address, uint64_t nbytes, CUdeviceptr near) {
+static CUresult alloc_small_locked(CUdeviceptr *address, CUdevice device, uint64_t nbytes, CUdeviceptr near) {
   unsigned count = (unsigned)((nbytes + UNIT_NBYTES - 1) / UNIT_NBYTES), first = UNITS;
   struct piece *piece = apart.pieces;
   for (size_t i = 0; i < apart.count && first == UNITS; i++) {
     piece = &apart.pieces[i];
-    if (piece->slab && piece->context_id == vgs_context_entered->wire_id)
+    if (piece->slab && piece->context_id == vgs_context_entered->wire_id && piece->device == device)
       first = reserve_units(piece->slab, count);
   }
   if (first == UNITS) {
-    CUresult result = create_locked(SLAB_NBYTES, true, near, &piece);
+    CUresult result = create_locked(device, SLAB_NBYTES, true, near, &piece);
     if (result)
       return result;
     first = reserve_units(piece->slab, count);
@@ -259,36 +261,53 @@ static void free_locked(CUdeviceptr address) {
     remove_locked(piece);
 }
 
-/* Free what streams are done with. */
-static void free_done_locked(void) {
+/* Free what streams are done with, and what was freed up to `number` in a context that was waited for since. */
+static void free_done_locked(uint32_t context_id, uint64_t number) {
   size_t kept = 0;
   for (size_t i = 0; i < apart.freed_count; i++) {
     struct freed freed = apart.freed[i];
-    if (vgs_cuEventQuery(freed.event) == CUDA_ERROR_NOT_READY) {
+    const struct piece *piece = holder_locked(freed.address);
+    bool done = freed.event ? vgs_cuEventQuery(freed.event) != CUDA_ERROR_NOT_READY
+                            : piece && piece->context_id == context_id && freed.number <= number;
+    if (!done) {
       apart.freed[kept++] = freed;
       continue;
     }
-    vgs_cuEventDestroy_v2(freed.event);
+    if (freed.event)
+      vgs_cuEventDestroy_v2(freed.event);
     free_locked(freed.address);
   }
   apart.freed_count = kept;
 }
 
+static bool free_later_locked(CUdeviceptr address, CUevent event) {
+  if (apart.freed_count == apart.freed_capacity) {
+    size_t capacity = apart.freed_capacity ? 2 * apart.freed_capacity : 64;
+    struct freed *grown = realloc(apart.freed, capacity * sizeof *grown);
+    if (!grown)
+      return false;
+    apart.freed = grown;
+    apart.freed_capacity = capacity;
+  }
+  apart.freed[apart.freed_count++] = (struct freed){address, event, ++apart.numbered};
+  return true;
+}
+
 /* --- the interface --- */
 
-CUresult vgs_apart_alloc(CUdeviceptr *address, uint64_t nbytes, CUdeviceptr near) {
-  const struct vgs_device *device = vgs_device(vgs_context_entered->device);
-  uint64_t granule = device ? device->granularity_minimum : 0;
+CUresult vgs_apart_alloc(CUdeviceptr *address, CUdevice device, uint64_t nbytes, CUdeviceptr near) {
+  const struct vgs_device *known = vgs_device(device);
+  uint64_t granule = known ? known->granularity_minimum : 0;
   if (!granule || SLAB_NBYTES % granule) /* the device has no such memory */
     return CUDA_ERROR_NOT_SUPPORTED;
   if (nbytes > UINT64_MAX - SLAB_NBYTES)
     return CUDA_ERROR_OUT_OF_MEMORY;
   struct piece *piece;
   pthread_mutex_lock(&apart.lock);
-  free_done_locked();
+  free_done_locked(0, 0);
   CUresult result = nbytes <= SMALL_NBYTES
-                        ? alloc_small_locked(address, nbytes, near)
-                        : create_locked((nbytes + SLAB_NBYTES - 1) & ~(SLAB_NBYTES - 1), false, near, &piece);
+                        ? alloc_small_locked(address, device, nbytes, near)
+                        : create_locked(device, (nbytes + SLAB_NBYTES - 1) & ~(SLAB_NBYTES - 1), false, near, &piece);
   if (!result && nbytes > SMALL_NBYTES)
     *address = piece->base;
   pthread_mutex_unlock(&apart.lock);
@@ -306,46 +325,39 @@ bool vgs_apart_holds(CUdeviceptr address) {
   return held;
 }
 
+/* Beside a capture a driver refuses to wait for the context, and ends the capture; cuMemFree does neither. */
 CUresult vgs_apart_free(CUdeviceptr address) {
   pthread_mutex_lock(&apart.lock);
   const struct piece *piece = holder_locked(address);
   uint32_t context_id = piece ? piece->context_id : 0, entered = vgs_thread_context_id;
+  uint64_t number = apart.numbered;
+  bool later = piece && vgs_diverted(VGS_CAPTURING) && free_later_locked(address, NULL);
   pthread_mutex_unlock(&apart.lock);
+  if (later)
+    return CUDA_SUCCESS;
   vgs_thread_context_id = context_id;
   CUresult result = context_id ? vgs_send_cuCtxSynchronize() : CUDA_ERROR_INVALID_VALUE;
   vgs_thread_context_id = entered;
   pthread_mutex_lock(&apart.lock);
-  free_done_locked();
+  free_done_locked(context_id, number);
   free_locked(address);
   pthread_mutex_unlock(&apart.lock);
   return result;
 }
 
-/* Whether the address is now in the list of those that are freed in order. */
-static bool free_later(CUdeviceptr address, CUstream stream) {
-  struct freed freed = {.address = address};
-  if (vgs_cuEventCreate(&freed.event, CU_EVENT_DISABLE_TIMING))
-    return false;
-  bool added = !vgs_cuEventRecord(freed.event, stream);
-  pthread_mutex_lock(&apart.lock);
-  free_done_locked();
-  if (added && apart.freed_count == apart.freed_capacity) {
-    size_t capacity = apart.freed_capacity ? 2 * apart.freed_capacity : 64;
-    struct freed *grown = realloc(apart.freed, capacity * sizeof *grown);
-    added = grown;
-    apart.freed = grown ? grown : apart.freed;
-    apart.freed_capacity = grown ? capacity : apart.freed_capacity;
-  }
-  if (added)
-    apart.freed[apart.freed_count++] = freed;
-  pthread_mutex_unlock(&apart.lock);
-  if (!added)
-    vgs_cuEventDestroy_v2(freed.event);
-  return added;
-}
-
 CUresult vgs_apart_free_in_order(CUdeviceptr address, CUstream stream) {
-  return free_later(address, stream) ? CUDA_SUCCESS : vgs_apart_free(address);
+  CUevent event;
+  if (vgs_cuEventCreate(&event, CU_EVENT_DISABLE_TIMING))
+    return vgs_apart_free(address);
+  bool later = !vgs_cuEventRecord(event, stream);
+  pthread_mutex_lock(&apart.lock);
+  free_done_locked(0, 0);
+  later = later && free_later_locked(address, event);
+  pthread_mutex_unlock(&apart.lock);
+  if (later)
+    return CUDA_SUCCESS;
+  vgs_cuEventDestroy_v2(event);
+  return vgs_apart_free(address);
 }
 
 CUresult vgs_apart_open_to_peer(CUdevice owner) {

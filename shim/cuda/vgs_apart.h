@@ -12,8 +12,8 @@
 /* Whether memory was made apart before, so that a driver's rejected address need not be asked for again. */
 bool vgs_apart_is_open(void);
 
-/* Allocate in the current context, whose device's driver last put memory `near`. */
-CUresult vgs_apart_alloc(CUdeviceptr *address, uint64_t nbytes, CUdeviceptr near);
+/* Allocate on a device; the memory lives as long as the current context. The driver last put memory `near`. */
+CUresult vgs_apart_alloc(CUdeviceptr *address, CUdevice device, uint64_t nbytes, CUdeviceptr near);
 
 /* Whether memory that begins at an address was allocated here. */
 bool vgs_apart_holds(CUdeviceptr address);

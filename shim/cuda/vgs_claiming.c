@@ -142,12 +142,14 @@ static void keep(struct vgs_claiming *c) {
   pthread_mutex_unlock(&kept.lock);
 }
 
-/* Have the caller free what was kept. Returns whether there is something. */
+/* Have the caller free what was kept. Returns whether there is something. A graph's allocation frees in its capture,
+ * which is for what graphs allocate. */
 static bool release_kept(struct vgs_claiming *c) {
+  bool frees = c->is_memory && (!c->is_ordered || c->in_pool);
   pthread_mutex_lock(&kept.lock);
   if (kept.epoch != vgs_session_epoch())
     kept.nbytes = kept.count = 0;
-  while (c->is_memory && kept.count && c->count < VGS_CLAIM_TRIES) {
+  while (frees && kept.count && c->count < VGS_CLAIM_TRIES) {
     kept.nbytes -= kept.items[--kept.count].nbytes;
     c->rejected[c->count++] = kept.items[kept.count].address;
   }
@@ -170,7 +172,7 @@ bool vgs_claim_apart(struct vgs_claiming *c, CUdeviceptr *address, CUresult *res
   if (!c->apart)
     return false;
   *result = !c->is_memory ? vgs_apart_reserve(address, c->nbytes, c->alignment, c->first)
-                          : vgs_apart_alloc(address, c->nbytes, c->first);
+                          : vgs_apart_alloc(address, c->device, c->nbytes, c->first);
   return true;
 }
 

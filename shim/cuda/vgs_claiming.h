@@ -33,6 +33,7 @@ struct vgs_claiming {
   bool ended;                            /* no further attempt is made */
   bool failed;                           /* the last attempt failed */
   bool is_memory;                        /* not only addresses */
+  CUdevice device;                       /* on which the memory is */
   bool is_imported;                      /* memory of another client */
   bool is_ordered;                       /* a stream-ordered allocation: no call may wait for the device */
   bool in_pool;                          /* a rejected allocation returns to a pool when it is freed */

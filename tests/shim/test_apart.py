@@ -114,6 +114,64 @@ def test_memory_freed_in_a_streams_order_stays_until_the_stream_is_there(besiege
     )
 
 
+def test_frees_beside_a_capture(besieged: Callable[..., str]) -> None:
+    """NVIDIA's driver would end the capture if the context were waited for. In the capture it frees only what the graph
+    allocates."""
+    besieged(
+        """
+        stream, graph, count = new(cuda.cuStreamCreate, 1), c_void_p(), c_size_t()
+        last = made(linear, 2 * MIB)
+        before = free_nbytes()
+        p, q, r = made(linear, 4 * MIB), made(stream_ordered, 8 * MIB), made(stream_ordered, 16 * MIB)
+        ok(cuda.cuStreamBeginCapture_v2(stream, 2))
+        ok(cuda.cuMemFree_v2(c_uint64(p)))
+        assert cuda.cuMemFree_v2(c_uint64(p)) == 1
+        ok(cuda.cuMemFreeAsync(c_uint64(q), None))
+        assert before - free_nbytes() >= 28 * MIB, "not before the context has been waited for"
+        ok(cuda.cuMemsetD8Async(c_uint64(r), 5, c_size_t(16 * MIB), stream))
+        ok(cuda.cuStreamEndCapture(stream, byref(graph)))
+        ok(cuda.cuGraphGetNodes(graph, None, byref(count)))
+        assert count.value == 1
+        ok(cuda.cuMemFree_v2(c_uint64(last)))
+        assert 14 * MIB <= before + 2 * MIB - free_nbytes() <= 16 * MIB
+        ok(cuda.cuStreamBeginCapture_v2(stream, 2))
+        cuda.cuMemFreeAsync(c_uint64(r), stream)
+        assert cuda.cuStreamEndCapture(stream, byref(graph)) == 901
+        """
+    )
+
+
+def test_a_pool_of_another_device_has_its_memory_there(besieged: Callable[..., str]) -> None:
+    besieged(
+        """
+        current, second, pool = c_void_p(), c_void_p(), c_void_p()
+        ok(cuda.cuCtxGetCurrent(byref(current)))
+        ok(cuda.cuDevicePrimaryCtxRetain(byref(second), 1))
+        ok(cuda.cuDeviceGetDefaultMemPool(byref(pool), 1))
+        ok(cuda.cuCtxSetCurrent(second))
+        stream = new(cuda.cuStreamCreate, 1)
+        ok(cuda.cuCtxSetCurrent(current))
+        def of_pool(nbytes):
+            p = c_uint64()
+            return cuda.cuMemAllocFromPoolAsync(byref(p), c_size_t(nbytes), pool, None), p.value
+        def of_stream(nbytes):
+            p = c_uint64()
+            return cuda.cuMemAllocAsync(byref(p), c_size_t(nbytes), stream), p.value
+        place = of_pool(64 * MIB)[1]
+        occupy(place + 64 * MIB, 60 << 30)
+        for make in (of_pool, of_stream):
+            result, p = make(64 * MIB)
+            assert result == 0
+            assert p != place
+            for device, access in ((0, 0), (1, 3)):
+                location, flags = (c_int * 2)(1, device), c_uint64(9)
+                ok(cuda.cuMemGetAccess(byref(flags), location, c_uint64(p)))
+                assert flags.value == access
+        """,
+        gpu="h100:2",
+    )
+
+
 def test_it_has_no_handle_for_other_processes(besieged: Callable[..., str]) -> None:
     stderr = besieged(
         """

@@ -84,7 +84,8 @@ CUresult vgs_send_cuMemAddressReserve(CUdeviceptr *at, size_t nbytes, size_t ali
 }
 
 /* Memory at a reservation is counted by the granule, and nothing here frees it. */
-CUresult vgs_apart_alloc(CUdeviceptr *address, uint64_t nbytes, CUdeviceptr near) {
+CUresult vgs_apart_alloc(CUdeviceptr *address, CUdevice device, uint64_t nbytes, CUdeviceptr near) {
+  (void)device;
   uint64_t granules = (nbytes + 2 * MIB - 1) & ~(2 * MIB - 1);
   if (!makes_apart)
     return CUDA_ERROR_NOT_PERMITTED;
