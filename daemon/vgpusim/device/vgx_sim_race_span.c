@@ -72,7 +72,8 @@ static void divide_rows(const struct vgx_sim_race_access *a, const struct vgx_si
       vgx_sim_span_use_of(s->next[kind])->divided++;
     for (uint32_t row = s->rows[kind].begin; row < count; row++) {
       struct vgx_sim_race_access b = access_of(a, s->next[kind] - (count - row) * VGX_SIM_ROW_STEP, &site);
-      vgx_sim_race_in_segments(&b, address + (uint64_t)nbytes * row, nbytes, 0, log2_nbytes - 5);
+      if (vgx_sim_race_is_of_launch(a->races, b.note)) /* the clocks are those of its CTAs */
+        vgx_sim_race_in_segments(&b, address + (uint64_t)nbytes * row, nbytes, 0, log2_nbytes - 5);
     }
   }
 }
@@ -84,6 +85,8 @@ static void divide_stripes(const struct vgx_sim_race_access *a, const struct str
     return; /* of another launch, whose sites may be gone */
   for (uint32_t i = 0; i < stripes->count; i++) {
     const struct vgx_sim_site *site = vgx_sim_race_sites[stripes->list[i].site].site;
+    if (!site)
+      continue; /* a launch that has begun since has cleared all sites */
     uint32_t shift = 31 - (uint32_t)__builtin_clz(site->nbytes);
     if (i == 0)
       vgx_sim_span_uses[stripes->list[0].site % VGX_SIM_SPAN_USES].divided++;
@@ -131,12 +134,14 @@ bool vgx_sim_race_record_stripes(uint32_t first_of_launch, vgx_sim_note note, co
     return false;
   for (uint64_t i = vgx_sim_span_number(begin); i <= vgx_sim_span_number(end - 1); i++) {
     struct vgx_sim_span *s = &vgx_sim_spans[i];
+    if (s->divided >= first_of_launch)
+      return false;
     if (vgx_sim_race_is_empty(s, first_of_launch)) {
-      if (s->divided >= first_of_launch)
-        return false;
       if ((!s->stripes && used_stripes == STRIPES - 1) || !vgx_sim_race_may_begin(note))
         return false;
-      *s = (struct vgx_sim_span){.next = {own + VGX_SIM_ROW_STEP}, .stripes = s->stripes ? s->stripes : ++used_stripes};
+      *s = (struct vgx_sim_span){.next = {own + VGX_SIM_ROW_STEP},
+                                 .divided = s->divided, /* by a launch that runs, too */
+                                 .stripes = s->stripes ? s->stripes : ++used_stripes};
       all_stripes[s->stripes].count = 0;
     } else if (s->rows[0].next || s->rows[1].next || s->next[0] - VGX_SIM_ROW_STEP != own) {
       return false;

@@ -74,7 +74,7 @@ static inline bool vgx_sim_race_record_row(uint32_t first_of_launch, vgx_sim_not
   struct vgx_sim_rows *own = &s->rows[stores], *others = &s->rows[!stores];
   uint32_t row = (uint32_t)(at % VGX_SIM_SPAN_NBYTES) >> log2_nbytes, epoch = vgx_sim_epoch_of(note);
   bool empty = vgx_sim_race_is_empty(s, first_of_launch);
-  if (empty && (s->divided >= first_of_launch || !vgx_sim_race_may_begin(note)))
+  if (s->divided >= first_of_launch || (empty && !vgx_sim_race_may_begin(note)))
     return false;
   if (empty)
     s->next[!stores] = 0, *others = (struct vgx_sim_rows){0};

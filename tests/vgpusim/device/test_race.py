@@ -20,3 +20,8 @@ def test_spans_find_what_is_found_without_them(library_path: Path) -> None:
     races = ctypes.c_uint32(0)
     assert library.vgt_race_compare_spans(2000, ctypes.byref(races)) == 0
     assert races.value > 10000
+
+
+def test_spans_tell_launches_that_overlap_apart(library_path: Path) -> None:
+    """What several launches access in turn is no race."""
+    assert ctypes.CDLL(str(library_path)).vgt_race_of_overlapping_launches(5000) == 0

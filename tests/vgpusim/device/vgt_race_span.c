@@ -87,3 +87,38 @@ uint32_t vgt_race_compare_spans(uint32_t launches, uint32_t *all) {
   }
   return differing;
 }
+
+/* Launches that overlap, of one warp each, so that there are no races. Returns how many are found. */
+uint32_t vgt_race_of_overlapping_launches(uint32_t rounds) {
+  static struct made sites[SITES];
+  enum { LAUNCHES = 3 };
+  uint64_t state = 1, found = 0;
+  make_all(sites);
+  for (uint32_t round = 0; round < rounds; round++) {
+    struct vgx_sim_launch launches[LAUNCHES];
+    struct vgx_sim_races *races[LAUNCHES];
+    struct vgx_sim_watch watch = {.tools = VGX_SIM_RACECHECK, .log = discard, .kernel = ""};
+    for (uint32_t i = 0; i < LAUNCHES; i++) {
+      launches[i] = (struct vgx_sim_launch){
+          .grid = {1, 1, 1}, .block = {32 * WARPS, 1, 1}, .launch_id = 1000000 + LAUNCHES * round + i};
+      races[i] = vgx_sim_races_create();
+    }
+    for (uint32_t step = 0; step < 40; step++) {
+      uint32_t running = step < 10 ? 1 : step < 20 ? 2 : LAUNCHES, i = next_random(&state) % running;
+      if (step % 10 == 0 && step / 10 < LAUNCHES) {
+        i = step / 10;
+        vgx_sim_races_begin(races[i], &launches[i], 0, true);
+      }
+      watch.launch = &launches[i];
+      struct vgx_sim_thread thread = {.warp = i};
+      const struct vgx_sim_site *site = &sites[next_random(&state) % SITES].site;
+      uint64_t base = ADDRESS + 8192 + 32ull * (next_random(&state) % 32);
+      if (!vgx_sim_race_rows_in_global(races[i], thread.warp, site, base))
+        vgx_sim_races_rows(&watch, races[i], &thread, site, base, NULL);
+    }
+    for (uint32_t i = 0; i < LAUNCHES; i++)
+      vgx_sim_races_destroy(races[i]);
+    found += watch.error_count;
+  }
+  return (uint32_t)found;
+}
