@@ -287,9 +287,10 @@ class Body:
             return
         self.add(
             RESULT,
-            f"  result = vgs_range_add_allocation({address}, {p.range_nbytes}, {p.range_kind});",
+            "  bool is_apart = claiming.was_apart && !claiming.apart_result;",
+            f"  result = vgs_range_add_allocation({address}, {p.range_nbytes}, {p.range_kind}, is_apart);",
             f"  if (result != CUDA_SUCCESS) {{ CUdeviceptr taken = {address};",
-            f"    (void)(vgs_apart_holds(taken) ? vgs_apart_free(taken) : {p.undo}); return result; }}",
+            f"    (void)(is_apart ? vgs_apart_free(taken) : {p.undo}); return result; }}",
         )
 
 

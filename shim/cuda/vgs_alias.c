@@ -91,8 +91,8 @@ void *vgs_alias_of(uint64_t address, uint64_t nbytes) {
       !__atomic_load_n(&files[wire].mapped, __ATOMIC_ACQUIRE) || !vgs_range_find(address, &range) ||
       nbytes > range.nbytes - (address - range.base))
     return NULL;
-  /* Memory imported from another process and mappings of cuMemMap are not in the file. */
-  if (range.kind == VGS_RANGE_IMPORTED || range.allocation)
+  /* Memory imported from another process and mappings, of cuMemMap or made apart, are not in the file at that place. */
+  if (range.kind == VGS_RANGE_IMPORTED || range.allocation || range.is_apart)
     return NULL;
   return (void *)(uintptr_t)(address + VGW_ALIAS_OFFSET);
 }

@@ -1,5 +1,4 @@
 #include "vgs_ipc.h"
-#include "vgs_apart.h"
 #include "vgs_api.h"
 #include "vgs_capture.h"
 #include "vgs_claim.h"
@@ -14,7 +13,7 @@
 
 /* Memory of cuMemAlloc alone: memory of a pool or mapped by cuMemMap is shared in other ways. */
 static bool is_exportable(const struct vgs_range *range) {
-  return range->kind == VGS_RANGE_DEVICE && !range->allocation && !vgs_apart_holds(range->base);
+  return range->kind == VGS_RANGE_DEVICE && !range->allocation && !range->is_apart;
 }
 
 /* vgpud sets the attribute if this client has others to share with. */
@@ -27,7 +26,7 @@ CUresult vgs_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
   struct vgs_range range;
   if (!pHandle || !vgs_range_find(dptr, &range))
     return CUDA_ERROR_INVALID_VALUE;
-  if (vgs_apart_holds(range.base)) {
+  if (range.is_apart) {
     vgs_log(VGS_LOG_REASON,
             "cuIpcGetMemHandle: CUDA_ERROR_NOT_SUPPORTED: memory at %#llx lies at an address of vgpu's choice, because "
             "this process uses those of the host's driver itself; such memory has no handle",

@@ -138,8 +138,8 @@ CUresult vgs_range_add(struct vgs_range *range) {
   return add(range);
 }
 
-CUresult vgs_range_add_allocation(uint64_t base, uint64_t nbytes, enum vgs_range_kind kind) {
-  struct vgs_range range = {.base = base, .nbytes = nbytes, .kind = kind};
+CUresult vgs_range_add_allocation(uint64_t base, uint64_t nbytes, enum vgs_range_kind kind, bool is_apart) {
+  struct vgs_range range = {.base = base, .nbytes = nbytes, .kind = kind, .is_apart = is_apart};
   return vgs_range_add(&range) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 

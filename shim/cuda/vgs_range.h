@@ -24,7 +24,8 @@ enum vgs_range_kind {
 struct vgs_range {
   uint64_t base, nbytes;
   enum vgs_range_kind kind;
-  bool shared; /* pinned memory that the worker maps at the same address */
+  bool shared;   /* pinned memory that the worker maps at the same address */
+  bool is_apart; /* physical memory that is mapped there (vgs_apart.h) */
   uint32_t flags;
   uint32_t context_id; /* wire id; the range dies with it */
   uint64_t allocation; /* of a mapping: handle of the physical memory; else 0 */
@@ -51,7 +52,7 @@ CUresult vgs_range_add(struct vgs_range *range);
 bool vgs_range_close(uint64_t base);
 
 /* Add a new allocation. OUT_OF_MEMORY: the range stays unknown, and every call would refuse it. */
-CUresult vgs_range_add_allocation(uint64_t base, uint64_t nbytes, enum vgs_range_kind kind);
+CUresult vgs_range_add_allocation(uint64_t base, uint64_t nbytes, enum vgs_range_kind kind, bool is_apart);
 
 /* The bytes that rows occupy; UINT64_MAX on overflow, which no range can hold. */
 static inline uint64_t vgs_rows_nbytes(uint64_t pitch, uint64_t rows) {

@@ -172,6 +172,18 @@ def test_a_pool_of_another_device_has_its_memory_there(besieged: Callable[..., s
     )
 
 
+def test_it_is_not_at_an_alias(besieged: Callable[..., str]) -> None:
+    """The file that this process shares with the simulator has other memory at that place."""
+    besieged(
+        """
+        cuda.vgpuHostAlias.restype = c_void_p
+        for p, is_apart in ((place - 256 * MIB, False), (made(linear, 2 * MIB), True), (made(linear, 1000), True)):
+            alias = cuda.vgpuHostAlias(c_uint64(p))
+            assert (alias is None) == is_apart
+        """
+    )
+
+
 def test_it_has_no_handle_for_other_processes(besieged: Callable[..., str]) -> None:
     stderr = besieged(
         """
