@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.relayed.conftest import Relay
-from tests.shim import test_completion
+from tests.shim import test_completion, test_staged_copies
 from tests.shim.client import PRELUDE
-from tests.shim.test_completion import TOOLS, calls_after_flags
+from tests.shim.spinning import TOOLS
+from tests.shim.test_completion import calls_after_flags
 
 # Tests whose outcome differs when the driver is itself vgpu's library (see conftest.py). Its host functions run one
 # after the other, so a blocked one delays the flags of other streams. It reports an error of a queued call at the next
@@ -25,7 +26,7 @@ BEYOND_THE_RELAY = {
 
 
 @pytest.fixture
-def simulate(shared_relay: Relay) -> Callable[[str], str]:
+def simulate_spinning(shared_relay: Relay) -> Callable[[str], str]:
     def run(program: str) -> str:
         return shared_relay.python(PRELUDE + TOOLS + textwrap.dedent(program), VGPU_SPIN_US="50")
 
@@ -43,5 +44,6 @@ def simulate_traced(shared_relay: Relay, tmp_path: Path) -> Callable[[str], list
     return traced
 
 
-ASKED = {name: test for name, test in vars(test_completion).items() if name.startswith("test_")}
+TESTS = vars(test_completion) | vars(test_staged_copies)
+ASKED = {name: test for name, test in TESTS.items() if name.startswith("test_")}
 globals().update({name: test for name, test in ASKED.items() if name not in BEYOND_THE_RELAY})

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.shim.client import run
-from tests.shim.test_completion import TOOLS
+from tests.shim.spinning import TOOLS
 
 
 @pytest.fixture(params=["0", "50"], ids=["sleeping", "spinning"])
