@@ -55,8 +55,9 @@ __global__ void load(const __grid_constant__ CUtensorMap map, int rank, int x, i
 #endif
 }
 
-// Stores a box of consecutive numbers to the tensor; with `add`, adds them to the tensor's elements. In memory a box
-// begins at a multiple of 16 bytes in its row: anything else was an illegal instruction on an H200.
+// Stores a box of consecutive numbers to the tensor; with `add`, adds them to the tensor's elements. A box begins
+// at a multiple of 16 bytes in its row, and one that is written not before it: anything else was an illegal instruction
+// on an H200.
 __global__ void store(const __grid_constant__ CUtensorMap map, int x, int y, int count, bool add) {
 #if __CUDA_ARCH__ >= 900
   __shared__ alignas(128) float box[BYTES / 4];
@@ -241,14 +242,14 @@ int main(int argc, char **argv) {
   EXPECT(describe(&map, device, 2, dims, box, ones, 0) == CUDA_SUCCESS, "tensor_copy: map for stores");
   store<<<1, 64>>>(map, 28, 22, 20 * 12, false); // beyond both edges: 12 x 8 are written
   CUDA(cudaDeviceSynchronize());
-  store<<<1, 64>>>(map, -4, 2, 20 * 12, true);
+  store<<<1, 64>>>(map, 24, 2, 20 * 12, true); // beyond the last column: 16 are added to
   CUDA(cudaDeviceSynchronize());
   for (int y = 0; y < 12; y++)
     for (int x = 0; x < 20; x++) {
       if (28 + x < 40 && 22 + y < 30)
         data[(22 + y) * 40 + 28 + x] = 1000.0f + (float)(y * 20 + x);
-      if (x >= 4)
-        data[(2 + y) * 40 + x - 4] += 1000.0f + (float)(y * 20 + x);
+      if (24 + x < 40)
+        data[(2 + y) * 40 + 24 + x] += 1000.0f + (float)(y * 20 + x);
     }
   std::vector<float> after = vgt_download(device, data.size());
   for (size_t i = 0; i < data.size(); i++)

@@ -21,6 +21,7 @@
 #include "vgx_sim_runtime.h"
 #include "vgx_sim_sample.h"
 #include "vgx_sim_scratch.h"
+#include "vgx_sim_tensor.h"
 #include "vgx_sim_watch.h"
 
 #define MESSAGE_NBYTES 1280u
@@ -223,9 +224,11 @@ static uint64_t serve_device_runtime(struct vgx_sim_services *services, uint32_t
 static void serve_texture(struct vgx_sim_services *services, uint64_t form, uint32_t mask, const uint64_t *in,
                           uint64_t *out) {
   const char *wrong = vgx_sim_sample(of_services(services)->ctx, form, mask, in, out);
-  bool misaligned = wrong == vgx_sim_misaligned_surface;
+  CUresult result = wrong == vgx_sim_misaligned_surface ? CUDA_ERROR_MISALIGNED_ADDRESS
+                    : vgx_sim_tensor_is_illegal(wrong)  ? CUDA_ERROR_ILLEGAL_INSTRUCTION
+                                                        : CUDA_ERROR_LAUNCH_FAILED;
   if (wrong)
-    fail_with(of_services(services), misaligned ? CUDA_ERROR_MISALIGNED_ADDRESS : CUDA_ERROR_LAUNCH_FAILED, wrong);
+    fail_with(of_services(services), result, wrong);
 }
 
 /* "; block [0,0,0], threads [0,0,0] to [31,0,0]": the warp that ran. */

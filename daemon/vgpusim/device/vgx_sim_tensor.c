@@ -225,6 +225,14 @@ static uint64_t copy_box(const struct map *m, const int32_t *start, uint64_t sha
   return rows * row_nbytes;
 }
 
+/* Where a box may begin in its row, as an H200 has it (driver 580.159.04; maps that are not interleaved). */
+static const char unaligned[] =
+    "a tensor copy whose first coordinate, in bytes, is not a multiple of 16: an illegal instruction";
+static const char before_row[] =
+    "a tensor copy to memory whose first coordinate is negative: an illegal instruction, though loads may begin so";
+
+bool vgx_sim_tensor_is_illegal(const char *wrong) { return wrong == unaligned || wrong == before_row; }
+
 const char *vgx_sim_tensor_copy(uint64_t form, uint32_t mask, const uint64_t *in, uint64_t *out) {
   uint32_t rank = form & 15, operation = form >> 13 & 15;
   bool writes = form >> 12 & 1;
@@ -239,6 +247,10 @@ const char *vgx_sim_tensor_copy(uint64_t form, uint32_t mask, const uint64_t *in
     int32_t start[RANK_MAX] = {0};
     for (uint32_t i = 0; i < rank; i++)
       start[i] = (int32_t)in[(ROW_COORDINATES + i) * LANES + lane];
+    if ((int64_t)start[0] * nbytes_of[m.type] % 16)
+      return unaligned;
+    if (writes && start[0] < 0)
+      return before_row;
     out[lane] = copy_box(&m, start, in[ROW_SHARED * LANES + lane], writes, operation);
     if (out[lane] == 0)
       return "a tensor copy of memory that no kernel can reach";
