@@ -67,7 +67,8 @@ for place in places:
     assert ctypes.string_at(place + 100, 64) == bytes([7]) * 64
 """
 
-# The program has mapped 10 GiB on each side of its first allocation, as large libraries. Prints what happened.
+# The program has mapped 10 GiB on each side of its first allocation, as large libraries. Prints what happened. Free
+# memory is printed, and not judged by: others use the same card.
 REGION = '''
 import time
 result, first = linear(2 * MIB)
@@ -184,7 +185,9 @@ print(f"2000 of 1 KiB: {len(places)} made, {took_ms:.0f} ms, {less:g} MiB less f
 check(len(places) == 2000 and len(set(places)) == 2000, "small ones")
 check(all(b - a >= KIB for a, b in zip(places, places[1:])), "small ones overlap")
 check(all(place // step * step not in owned for place in places), "a small one lies over the program's memory")
-check(less <= 16, "small ones take", less, "MiB")
+granules = {place // step for place in places}
+print(f"small ones lie in {len(granules)} granules of 2 MiB", flush=True)
+check(len(granules) <= 4, "small ones lie in", len(granules), "granules")
 for p in places:
     check(cuda.cuMemsetD8_v2(c_uint64(p), 7, c_size_t(KIB)) == 0, "fill", hex(p))
 for p in places[::50]:
@@ -203,7 +206,6 @@ for i in range(100):
         check(cuda.cuMemFree_v2(c_uint64(p)) == 0, "free", hex(p))
 took_ms, less = 1e3 * (time.perf_counter() - begin), (before - free_nbytes()) / MIB
 print(f"100 allocations and frees: {took_ms / 100:.2f} ms each, {less:g} MiB less free", flush=True)
-check(less <= 4, "frees leave", less, "MiB")
 
 begin = time.perf_counter()
 for i in range(100):
@@ -224,6 +226,5 @@ ok(cuda.cuCtxSynchronize())
 result, p = linear(MIB)  # which frees what streams are done with
 less = (whole - free_nbytes()) / MIB
 print(f"at the end: {less:g} MiB less free", flush=True)
-check(less <= 80, "the end leaves", less, "MiB")
 assert not wrong, wrong
 '''

@@ -7,6 +7,7 @@ chooses addresses near those at which every process loads its libraries.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -117,6 +118,11 @@ def test_regions_on_both_sides_of_an_allocation_are_left(vgpu_run: Run) -> None:
     done = vgpu_run(["env", "VGPU_LOG=info", sys.executable, "-c", PRELUDE + TOOLS + REGION])
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert "allocated elsewhere" in done.stderr, (done.stdout, done.stderr)
+    # Nobody else uses this device, so free memory says what stays.
+    for what, most in (("2000 of 1 KiB", 16), ("100 allocations and frees", 4), ("at the end", 80)):
+        less = re.search(rf"^{what}:(?:.*,)? ([-\d.]+) MiB less free", done.stdout, re.M)
+        assert less, done.stdout
+        assert float(less[1]) <= most, (what, done.stdout)
 
 
 def test_a_share_without_reservations_and_with_little_memory_allocates(tmp_path: Path) -> None:
