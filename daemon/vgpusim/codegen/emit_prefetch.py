@@ -38,7 +38,7 @@ def fetch_ahead(e: Emitter, at: Value, nbytes: int, write: bool = False) -> None
         if at.pattern.stride != nbytes:
             return
         if e.in_loop:
-            amd = native.follows_rows()
+            amd = native.is_amd()
             _fetch(e, at.text, row * (_LOOP_ROWS_AHEAD_AMD if amd else _LOOP_ROWS_AHEAD), row, write, near=not amd)
             _fetch_next(e, at, row, write)
         elif not native.follows_rows():

@@ -27,9 +27,10 @@ def fetches(body: str) -> list[tuple[bool, int]]:
     return [(write == "1", int(near)) for write, near in found]
 
 
-@pytest.mark.parametrize("follows", [True, False])
-def test_rows_of_later_warps(follows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A processor that follows rows by itself gets a loop's next rows alone, the other warps' in its second cache."""
+@pytest.mark.parametrize(("amd", "follows"), [(True, True), (True, False), (False, False)])
+def test_rows_of_later_warps(amd: bool, follows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AMD's get a loop's rows of other warps in the second cache; one that follows rows by itself gets no others."""
+    monkeypatch.setattr(native, "is_amd", lambda: amd)
     monkeypatch.setattr(native, "follows_rows", lambda: follows)
-    assert set(fetches(_LOOP)) == ({(False, 3), (False, 2)} if follows else {(False, 3)})
+    assert set(fetches(_LOOP)) == ({(False, 3), (False, 2)} if amd else {(False, 3)})
     assert set(fetches(_ONCE)) == (set() if follows else {(False, 3), (True, 3)})
