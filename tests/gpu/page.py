@@ -60,17 +60,17 @@ PROFILED = {
 }
 
 BENCHED = {
-    "torch train step, 6 layers bf16": "a training step",
-    "torch decode, batch 1": "decoding",
-    "torch decode as CUDA graph": "as a CUDA graph",
-    "torch resnet18, batch 8": "resnet18",
-    "torch item": "`item()`",
-    "cupy add": "CuPy's sum of arrays",
-    "cupy sum": "its sum",
-    "cupy matmul": "its product",
-    "jax add": "JAX's sum of arrays",
-    "jax matmul": "its product",
-    "triton add": "Triton",
+    "torch train step, 6 layers bf16": "a training step, 6 layers bf16",
+    "torch decode, batch 1": "decoding, batch 1",
+    "torch decode as CUDA graph": "decoding as a CUDA graph",
+    "torch resnet18, batch 8": "resnet18, batch 8",
+    "torch item": "torch's `item()`",
+    "cupy add": "CuPy's sum of two arrays",
+    "cupy sum": "CuPy's sum of an array",
+    "cupy matmul": "CuPy's product",
+    "jax add": "JAX's sum of two arrays",
+    "jax matmul": "JAX's product",
+    "triton add": "Triton's sum of two arrays",
     "dlopen until the first kernel's result": "from `dlopen` to the first kernel's result",
 }
 
@@ -254,19 +254,19 @@ def replace_cell(page: str, begin: str, text: str) -> str:
     return page.replace(row[0], " | ".join([*cells[:2], text, *cells[3:]]))
 
 
-def bench(text: str) -> str:
-    """A paragraph on bench.md: the ratios over shared memory. "": it has none."""
-    table = rows(text, "| work |")
-    if not table:
-        return ""
-    names = [cell.strip() for cell in table[0].strip("|").split("|")]
-    ratio = {}
-    for line in table[2:]:
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        ratio[cells[0]] = dict(zip(names, cells, strict=False))
-    said = [f"{title} {ratio[work]['shm / native']}" for work, title in BENCHED.items() if work in ratio]
-    links = "[whole table](bench/h200.md), [figures](bench/h200.json), [plot](bench/h200.svg)"
-    return f"`vgpu bench` ({links}), over shared memory, of the native times: {', '.join(said)}."
+def bench(text: str) -> list[str]:
+    """The page's table of bench.md: the ratios over shared memory, with their quartiles. Empty: it has none."""
+    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in rows(text, "| work |")]
+    of_work = {
+        cells[0]: dict(zip(found[0], zip(cells, [*cells[1:], ""], strict=True), strict=False)) for cells in found
+    }
+    table = ["| work | shm / native | quartiles |", "|---|---|---|"]
+    for work, title in BENCHED.items():
+        for column, name in (("shm / native", title), ("shm, warm / native", "the same with a warm worker")):
+            ratio, quartiles = of_work.get(work, {}).get(column, ("", ""))
+            if ratio:
+                table.append(f"| {name} | {ratio} | {quartiles} |")
+    return table if len(table) > 2 else []
 
 
 def at_run(results: Results, step: str = "") -> str:
@@ -296,6 +296,7 @@ def fill(page: str, results: Results) -> tuple[str, list[str]]:
     page = which.sub(lambda _: which_run(results), page, count=1)
     page = replace_table(page, "## The last run", result_rows(results))
     found = {
+        "`vgpu bench` (": ("bench", bench(results["bench.md"])),
         "### Driver calls": ("driver", rows(results["driver.txt"], "| call |")),
         "`tests/bench/driver.py --profile`": ("profile", profile(results["profile.txt"])),
         "## Over a network": ("network", network(results["network.md"])),
@@ -307,8 +308,6 @@ def fill(page: str, results: Results) -> tuple[str, list[str]]:
             page = replace_table(page, heading, table, at_run(results, found[heading][0]))
     for begin, text in now(results).items():
         page = replace_cell(page, begin, text)
-    if results.succeeded("bench") and (paragraph := bench(results["bench.md"])):
-        page = re.sub(r"^`vgpu bench` .*?(?=\n\n)", lambda _: paragraph, page, count=1, flags=re.MULTILINE | re.DOTALL)
     return page, [heading for heading, table in tables.items() if not table]
 
 
