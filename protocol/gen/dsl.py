@@ -101,11 +101,11 @@ def val(name: str, scalar: Scalar, *, mask: int | None = None, most: int | None 
 
 
 def handle(name: str, kind: Kind, *, optional: bool = False, wrong: str = "", ends: bool = False, otherwise: str = "",
-           ready: str = "", uncaptured: bool = False, ending: str = "") -> Param:  # fmt: skip
+           ready: str = "", named: bool = False, uncaptured: bool = False, ending: str = "") -> Param:  # fmt: skip
     """An object that exists. NULL is refused unless `optional`; a stream's NULL is the default stream."""
     return Param(
         name, Role.HANDLE, kind.c, kind=kind, optional=optional or kind is STREAM, wrong=wrong, ends=ends,
-        otherwise=otherwise, ready=ready, uncaptured=uncaptured, ending=ending,
+        otherwise=otherwise, ready=ready, named=named, uncaptured=uncaptured, ending=ending,
     )  # fmt: skip
 
 

@@ -142,7 +142,8 @@ class Body:
         wrong = p.wrong or kind.wrong
         if kind.name == "STREAM":
             self.add(f"  uint32_t {name}_id;\n  struct vgs_stream *{name}_object;")
-            self.add(f"  result = vgs_stream_id({name}, &{name}_id, &{name}_object);", RESULT)
+            find = "vgs_stream_find" if self.f.is_kept or p.named or p.ends else "vgs_stream_id"
+            self.add(f"  result = {find}({name}, &{name}_id, &{name}_object);", RESULT)
             if p.uncaptured:
                 self.refuse(
                     f"{name}_object && vgs_capture_status({name}_object->capture)",

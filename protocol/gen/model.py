@@ -125,6 +125,7 @@ class Param:
     ends: bool = False  # the call destroys the object
     otherwise: str = ""  # client function that is called instead with all arguments if the handle is not of this kind
     ready: str = ""  # as Kind.ready, for this call
+    named: bool = False  # a stream in which the call neither leaves work nor waits
     uncaptured: bool = False  # a stream that captures loses its capture, and the call is refused
     ending: str = ""  # C statement in the client before the object is destroyed
     sent: str = ""  # what is sent instead (C)

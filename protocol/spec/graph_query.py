@@ -288,7 +288,7 @@ fn(
     worker="vgx_capture_dependencies(s, hStream, hGraph, nodes, edges, &count)",
     doc="The nodes that the next one captured in the stream will depend on, and the data of these edges.",
 )
-INTO = [handle("hStream", STREAM), NAMED_GRAPH, *DEPENDENCIES]
+INTO = [handle("hStream", STREAM, named=True), NAMED_GRAPH, *DEPENDENCIES]
 WITH_EDGES = "req->edge_count && req->edge_count == req->numDependencies ? edges : NULL"
 fn(
     "cuStreamBeginCaptureToGraph",
@@ -309,7 +309,7 @@ fn(
     doc="Record a stream's work into a graph that there is.",
     group="graphs",
 )  # fmt: skip
-NEXT = [handle("hStream", STREAM), handles_in("dependencies", GRAPH_NODE, "numDependencies", cap=EDGES)]
+NEXT = [handle("hStream", STREAM, named=True), handles_in("dependencies", GRAPH_NODE, "numDependencies", cap=EDGES)]
 NEXT_WITH_DATA = [NEXT[0], handles_in("dependencies", GRAPH_NODE, "numDependencies", cap=EDGES_WITH_DATA)]
 HOW = [val("numDependencies", SIZE), val("flags", U32, most=1)]
 fn(

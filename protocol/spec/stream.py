@@ -35,7 +35,7 @@ fn(
 )
 fn(
     "cuStreamDestroy_v2",
-    [handle("hStream", STREAM, ends=True)],
+    [handle("hStream", STREAM, ends=True, ending="vgs_graph_capture_abandon(hStream_object)")],
     QUEUED,
     aliases=["cuStreamDestroy"],
     doc="Destroy a stream once its work is done.",
@@ -80,7 +80,7 @@ fn(
 )
 fn(
     "cuStreamCopyAttributes",
-    [handle("dst", STREAM), handle("src", STREAM)],
+    [handle("dst", STREAM, named=True), handle("src", STREAM, named=True)],
     WAITING,
     doc="Give a stream the attributes of another of its context.",
 )
@@ -120,6 +120,7 @@ fn(
 fn(
     "cuStreamIsCapturing",
     [STREAM_ARG, kept("captureStatus", I32, "hStream_object ? (int)vgs_capture_status(hStream_object->capture) : 0")],
+    checks=["hStream_object ? CUDA_SUCCESS : vgs_capture_ask_legacy()"],
     doc="Whether a stream captures.",
 )
 for version, extra in (

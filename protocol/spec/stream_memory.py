@@ -55,7 +55,7 @@ fn(
     doc="Several such operations, in order.",
     group="memops",
 )
-ATTRIBUTE = [handle("hStream", STREAM), val("attr", I32)]
+ATTRIBUTE = [handle("hStream", STREAM, named=True), val("attr", I32)]
 fn(
     "cuStreamSetAttribute",
     [*ATTRIBUTE, struct_in("value", "CUlaunchAttributeValue")],

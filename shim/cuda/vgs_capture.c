@@ -4,7 +4,7 @@
 #include <pthread.h>
 
 enum { MODE_GLOBAL, MODE_THREAD_LOCAL, MODE_RELAXED };
-enum { CAPTURES_MAX = 64 };
+enum { CAPTURES_MAX = 64, CONTEXTS_MAX = 16 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
@@ -15,6 +15,8 @@ static struct {
   CUgraph graph; /* NULL: it has no object yet */
   bool owned;    /* made for the capture */
   struct vgs_works works;
+  uint32_t blocked[CONTEXTS_MAX]; /* wire ids of the contexts in which a blocking stream belongs to the capture */
+  unsigned blocked_count;         /* more than CONTEXTS_MAX: every context counts as one of them */
 } captures[CAPTURES_MAX];
 static uint64_t last_id;
 static int active_count; /* under lock; VGS_CAPTURING is set while it is not 0 */
@@ -46,7 +48,18 @@ enum vgs_capture_status vgs_capture_status(uint64_t id) {
   return status;
 }
 
-uint64_t vgs_capture_begin(int mode) {
+static void add_stream_locked(int at, const struct vgs_stream *stream) {
+  if (stream->flags & CU_STREAM_NON_BLOCKING || captures[at].blocked_count > CONTEXTS_MAX)
+    return;
+  for (unsigned i = 0; i < captures[at].blocked_count; i++)
+    if (captures[at].blocked[i] == stream->object.context_id)
+      return;
+  if (captures[at].blocked_count < CONTEXTS_MAX)
+    captures[at].blocked[captures[at].blocked_count] = stream->object.context_id;
+  captures[at].blocked_count++;
+}
+
+uint64_t vgs_capture_begin(struct vgs_stream *stream, int mode) {
   uint64_t id = 0;
   pthread_mutex_lock(&lock);
   for (int i = 0; i < CAPTURES_MAX && !id; i++)
@@ -56,16 +69,16 @@ uint64_t vgs_capture_begin(int mode) {
       captures[i].thread = pthread_self();
       captures[i].invalidated = false;
       captures[i].graph = NULL;
+      captures[i].blocked_count = 0;
+      add_stream_locked(i, stream);
       count_locked(1);
     }
   pthread_mutex_unlock(&lock);
+  if (id) {
+    stream->capture = id;
+    stream->capture_origin = true;
+  }
   return id;
-}
-
-CUresult vgs_capture_begin_in(struct vgs_stream *stream, int mode) {
-  stream->capture = vgs_capture_begin(mode);
-  stream->capture_origin = true;
-  return stream->capture ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 enum vgs_capture_status vgs_capture_end(uint64_t id, struct vgs_works *works) {
@@ -120,6 +133,11 @@ bool vgs_capture_add_works(uint64_t id, const struct vgs_works *works) {
 }
 
 void vgs_capture_spread(struct vgs_stream *stream, uint64_t id) {
+  pthread_mutex_lock(&lock);
+  int at = find(id);
+  if (at >= 0)
+    add_stream_locked(at, stream);
+  pthread_mutex_unlock(&lock);
   stream->capture = id;
   stream->capture_origin = false;
 }
@@ -132,6 +150,32 @@ CUresult vgs_capture_forbid(uint64_t id) {
   pthread_mutex_unlock(&lock);
   return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
+
+static bool blocks_locked(int at, uint32_t context_id) {
+  unsigned count = captures[at].blocked_count;
+  for (unsigned i = 0; i < count && count <= CONTEXTS_MAX; i++)
+    if (captures[at].blocked[i] == context_id)
+      return true;
+  return count > CONTEXTS_MAX;
+}
+
+static CUresult check_legacy(bool invalidate) {
+  CUresult result = CUDA_SUCCESS;
+  if (!vgs_diverted(VGS_CAPTURING))
+    return CUDA_SUCCESS;
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < CAPTURES_MAX; i++)
+    if (captures[i].id && blocks_locked(i, vgs_context_entered->wire_id)) {
+      captures[i].invalidated |= invalidate;
+      result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    }
+  pthread_mutex_unlock(&lock);
+  return result;
+}
+
+CUresult vgs_capture_check_legacy(void) { return check_legacy(true); }
+
+CUresult vgs_capture_ask_legacy(void) { return check_legacy(false); }
 
 CUresult vgs_capture_check_unsafe(void) {
   if (!vgs_diverted(VGS_CAPTURING) || thread_mode == MODE_RELAXED)

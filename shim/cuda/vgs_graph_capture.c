@@ -26,15 +26,13 @@ CUresult vgs_graph_capture_check(const struct vgs_stream *stream, int mode) {
 }
 
 CUresult vgs_graph_capture_begin(struct vgs_stream *stream, struct vgs_graph *graph, int mode, bool owned) {
-  uint64_t capture = vgs_capture_begin(mode);
+  uint64_t capture = vgs_capture_begin(stream, mode);
   if (!capture)
     return CUDA_ERROR_OUT_OF_MEMORY;
   if (graph) {
     graph->unnamed = graph->growing = true;
     vgs_capture_set_graph(capture, vgs_object_handle(graph), owned);
   }
-  stream->capture = capture;
-  stream->capture_origin = true;
   return CUDA_SUCCESS;
 }
 
@@ -42,7 +40,7 @@ CUresult vgs_graph_capture_begin(struct vgs_stream *stream, struct vgs_graph *gr
 CUresult vgs_cuStreamBeginCapture_v2(CUstream hStream, int mode) {
   uint32_t id;
   struct vgs_stream *stream;
-  CUresult result = vgs_stream_id(hStream, &id, &stream);
+  CUresult result = vgs_stream_find(hStream, &id, &stream);
   if (!result)
     result = vgs_graph_capture_check(stream, mode);
   struct vgs_graph *graph = result ? NULL : vgs_object_create(VGW_KIND_GRAPH, 0);
@@ -80,7 +78,7 @@ static CUresult end_growing(uint32_t id, struct vgs_graph *graph, bool owned, bo
 CUresult vgs_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
   uint32_t id;
   struct vgs_stream *stream;
-  CUresult result = vgs_stream_id(hStream, &id, &stream);
+  CUresult result = vgs_stream_find(hStream, &id, &stream);
   if (result)
     return result;
   if (!stream || !vgs_capture_status(stream->capture))
@@ -120,11 +118,18 @@ CUresult vgs_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
   return result;
 }
 
+void vgs_graph_capture_abandon(struct vgs_stream *stream) {
+  CUgraph graph = NULL;
+  if (stream->capture_origin && vgs_capture_status(stream->capture) &&
+      !vgs_cuStreamEndCapture(vgs_object_handle(stream), &graph))
+    vgs_cuGraphDestroy(graph);
+}
+
 CUresult vgs_cuStreamGetCaptureInfo(CUstream hStream, int *captureStatus_out, uint64_t *id_out) {
   uint32_t id;
   struct vgs_stream *stream;
   CUresult result = vgs_cuStreamIsCapturing(hStream, captureStatus_out);
-  if (!result && *captureStatus_out == VGS_CAPTURE_ACTIVE && id_out && !vgs_stream_id(hStream, &id, &stream))
+  if (!result && *captureStatus_out == VGS_CAPTURE_ACTIVE && id_out && !vgs_stream_find(hStream, &id, &stream))
     *id_out = stream->capture;
   return result;
 }
@@ -181,7 +186,7 @@ CUresult vgs_cuStreamGetCaptureInfo_v3(CUstream hStream, int *captureStatus_out,
     struct vgs_graph *graph = handle ? vgs_graph_find(handle) : NULL;
     if (!graph)
       return vgs_unimplemented("the graph of a capture that is going on, with a driver before 12.3", &named);
-    result = vgs_stream_id(hStream, &id, &stream);
+    result = vgs_stream_find(hStream, &id, &stream);
     if (!result && (dependencies_out || numDependencies_out))
       result = dependencies_of(id, graph, &nodes, &edges, &count);
     if (!result && dependencies_out && !edgeData_out && vgs_edges_have_data(edges, count))

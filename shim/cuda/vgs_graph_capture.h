@@ -1,4 +1,4 @@
-/* The beginning of a capture. */
+/* The beginning of a capture, and its end with its stream's. */
 #ifndef VGS_GRAPH_CAPTURE_H
 #define VGS_GRAPH_CAPTURE_H
 
@@ -8,5 +8,8 @@
  * into a graph that may have an object already. */
 CUresult vgs_graph_capture_check(const struct vgs_stream *stream, int mode);
 CUresult vgs_graph_capture_begin(struct vgs_stream *stream, struct vgs_graph *graph, int mode, bool owned);
+
+/* The stream is about to be destroyed: what it captures is discarded. */
+void vgs_graph_capture_abandon(struct vgs_stream *stream);
 
 #endif

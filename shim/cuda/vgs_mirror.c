@@ -350,7 +350,7 @@ CUresult vgs_mirror_before_capture(const struct vgs_stream *stream) {
     bool ends = m->sent_in == stream->object.id || (!m->sent_in && blocks);
     if (!readable || !m->sent_at || !ends || vgs_touch_is_done(m->sent_in, m->sent_at))
       continue;
-    readable = follow(m->sent_in ? vgs_object_handle(stream) : NULL, own);
+    readable = (m->sent_in || !vgs_capture_ask_legacy()) && follow(m->sent_in ? vgs_object_handle(stream) : NULL, own);
     if (readable) {
       m->sent_in = own;
       m->sent_at = vgs_touch_entry(VGW_KIND_STREAM, own);

@@ -128,7 +128,7 @@ static bool stream_id(CUcontext context, CUstream stream, bool per_thread, uint3
   }
   uint32_t wire;
   struct vgs_stream *found;
-  if (vgs_stream_id(stream, &wire, &found))
+  if (vgs_stream_find(stream, &wire, &found))
     return false;
   *id = wire ? FIRST_STREAM_ID + wire : LEGACY_STREAM_ID;
   return true;
@@ -139,7 +139,7 @@ static bool is_capturing(CUstream stream, bool per_thread) {
   struct vgs_stream *found = NULL;
   if (!stream && per_thread)
     stream = CU_STREAM_PER_THREAD;
-  return !vgs_stream_id(stream, &wire, &found) && found && vgs_capture_status(found->capture);
+  return !vgs_stream_find(stream, &wire, &found) && found && vgs_capture_status(found->capture);
 }
 
 static uint32_t object_id(const void *handle) { return (uint32_t)(uintptr_t)handle; }

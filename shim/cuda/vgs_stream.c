@@ -1,5 +1,6 @@
 #include "vgs_stream.h"
 #include "vgs_api.h"
+#include "vgs_capture.h"
 #include "vgs_device.h"
 #include "vgs_enter.h"
 #include "vgs_order.h"
@@ -58,7 +59,7 @@ static CUresult own_stream(struct vgs_stream **stream) {
 
 CUstream vgs_stream_default(void) { return vgs_per_thread_default ? CU_STREAM_PER_THREAD : NULL; }
 
-CUresult vgs_stream_id(CUstream handle, uint32_t *id, struct vgs_stream **object) {
+CUresult vgs_stream_find(CUstream handle, uint32_t *id, struct vgs_stream **object) {
   struct vgs_stream *stream = NULL;
   CUresult result = CUDA_SUCCESS;
   if (handle == CU_STREAM_PER_THREAD)
@@ -71,6 +72,11 @@ CUresult vgs_stream_id(CUstream handle, uint32_t *id, struct vgs_stream **object
   if (object)
     *object = stream;
   return CUDA_SUCCESS;
+}
+
+CUresult vgs_stream_id(CUstream handle, uint32_t *id, struct vgs_stream **object) {
+  CUresult result = vgs_stream_find(handle, id, object);
+  return result || *id || !vgs_diverted(VGS_CAPTURING) ? result : vgs_capture_check_legacy();
 }
 
 CUresult vgs_cuStreamCreate(CUstream *phStream, unsigned int Flags) {

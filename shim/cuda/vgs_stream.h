@@ -8,6 +8,10 @@
 /* Wire id of a stream argument: 0 for the legacy default stream (handles 0 and 1), an id made at first use for the
  * thread's own default stream (handle 2), else the stream's. `object`, if wanted: NULL for the legacy stream. Returns:
  * INVALID_HANDLE for what is not a stream of the current context's session; OUT_OF_MEMORY. */
+CUresult vgs_stream_find(CUstream stream, uint32_t *id, struct vgs_stream **object);
+
+/* The same for a call that leaves work in the stream or waits for it: refuses the legacy stream where a capture makes
+ * it unusable (vgs_capture_check_legacy). */
 CUresult vgs_stream_id(CUstream stream, uint32_t *id, struct vgs_stream **object);
 
 /* The object of a stream that is about to be made, in the entered context; NULL: out of memory. */

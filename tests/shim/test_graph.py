@@ -261,3 +261,86 @@ run(executable(graph), s)
 assert list(struct.unpack(f"<{N}I", text.raw)) == scaled(words(N), 81)
 """
     )
+
+
+def test_the_legacy_stream_is_unusable_while_a_blocking_stream_captures(simulate: Simulate) -> None:
+    simulate(
+        """
+context()
+p, other = alloc(8), new(cuda.cuStreamCreate, 1)
+blocking, apart, again = new(cuda.cuStreamCreate, 0), new(cuda.cuStreamCreate, 1), new(cuda.cuStreamCreate, 0)
+event, elsewhere, status, m = new(cuda.cuEventCreate, 0), new(cuda.cuEventCreate, 0), c_int(), module()
+ok(cuda.cuEventRecord(elsewhere, other))
+count = function(m, b"count")
+host, back = (c_uint * 2)(), (c_uint * 2)()
+work = {
+    "launch": lambda s: cuda.cuLaunchKernel(count, *[1] * 6, 0, s, None, None),
+    "fill": lambda s: cuda.cuMemsetD32Async(p, 1, c_size_t(1), s),
+    "copy": lambda s: cuda.cuMemcpyHtoDAsync_v2(p, host, c_size_t(8), s),
+    "record": lambda s: cuda.cuEventRecord(event, s),
+    "wait": lambda s: cuda.cuStreamWaitEvent(s, elsewhere, 0),
+    "query": lambda s: cuda.cuStreamQuery(s),
+    "synchronise": lambda s: cuda.cuStreamSynchronize(s),
+    "allocate": lambda s: cuda.cuMemAllocAsync(byref(c_uint64()), c_size_t(64), s),
+    "host function": lambda s: cuda.cuLaunchHostFunc(s, HOST, None),
+}
+HOST = ctypes.CFUNCTYPE(None, c_void_p)(lambda _: None)
+def begin(stream, mode=2): ok(cuda.cuStreamBeginCapture_v2(stream, mode))
+def end(stream):
+    graph = c_void_p(1)
+    return cuda.cuStreamEndCapture(stream, byref(graph))
+for mode in range(3):
+    for name, call in work.items():
+        for legacy in (None, c_void_p(1)):
+            begin(blocking, mode)
+            assert call(legacy) == 906, (mode, name)
+            assert end(blocking) == 901, (mode, name)
+            assert name == "query" or call(legacy) == 0, name
+    begin(apart, 2)
+    for name, call in work.items():
+        assert call(None) in (0, 600) and call(c_void_p(2)) in (0, 600), (mode, name)
+    assert end(apart) == 0, "a stream that is not blocking leaves the legacy stream alone"
+
+# a synchronous copy is work in the legacy stream
+begin(blocking)
+assert cuda.cuMemcpyDtoH_v2(back, p, c_size_t(8)) == 906 and cuda.cuMemsetD32_v2(p, 1, c_size_t(1)) == 906
+assert end(blocking) == 901
+
+# A question leaves the capture as it is, and so does what is only asked of the stream.
+begin(blocking)
+id = c_uint64()
+assert cuda.cuStreamIsCapturing(None, byref(status)) == 906
+assert cuda.cuStreamGetCaptureInfo(None, byref(status), byref(id)) == 906
+flags = c_uint()
+ok(cuda.cuStreamGetFlags(None, byref(flags)))
+# Other streams work on.
+assert all(call(other) in (0, 600) for name, call in work.items())
+ok(cuda.cuStreamSynchronize(other))
+# An event that is refused keeps what it was recorded at.
+ok(cuda.cuEventRecord(elsewhere, other))
+ok(cuda.cuStreamSynchronize(other))
+assert end(blocking) == 0
+
+# The stream that joins a capture counts, not only where it began.
+begin(apart)
+ok(cuda.cuEventRecord(event, apart))
+ok(cuda.cuMemsetD32Async(p, 1, c_size_t(1), None))
+ok(cuda.cuStreamWaitEvent(blocking, event, 0))
+assert cuda.cuMemsetD32Async(p, 1, c_size_t(1), None) == 906
+assert end(apart) == 901
+assert cuda.cuMemsetD32Async(p, 1, c_size_t(1), None) == 0
+
+# A stream that is destroyed while it captures takes the capture with it.
+begin(again)
+ok(cuda.cuStreamDestroy_v2(again))
+ok(cuda.cuMemsetD32Async(p, 1, c_size_t(1), None))
+
+# each context has a legacy stream of its own
+begin(blocking)
+second = c_void_p()
+ok(cuda.cuCtxCreate_v2(byref(second), 0, 0))
+ok(cuda.cuStreamSynchronize(None))
+ok(cuda.cuCtxDestroy_v2(second))
+assert end(blocking) == 0
+"""
+    )

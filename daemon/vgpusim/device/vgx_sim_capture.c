@@ -25,12 +25,31 @@ struct vgx_sim_capture {
   CUstream origin;
 };
 
+static uint32_t active_count; /* captures that have begun and not ended */
+
 static bool is_active(const struct vgx_sim_captured *c) { return c->capture && !c->capture->ended; }
 
 bool vgx_sim_is_capturing_locked(CUstream stream) { return is_active(&stream->captured); }
 
+/* The legacy stream encompasses the blocking streams of its context, so it is unusable while one of them captures. */
+static CUresult check_legacy(CUstream stream, bool invalidate) {
+  CUcontext ctx = stream->ctx;
+  CUresult result = CUDA_SUCCESS;
+  if (!active_count || stream != &ctx->legacy)
+    return CUDA_SUCCESS;
+  for (CUstream s = &ctx->per_thread; s; s = s == &ctx->per_thread ? ctx->streams : s->next)
+    if (!(s->flags & CU_STREAM_NON_BLOCKING) && is_active(&s->captured)) {
+      s->captured.capture->lost |= invalidate;
+      result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+    }
+  return result;
+}
+
+CUresult vgx_sim_capture_check_legacy_locked(CUstream stream) { return check_legacy(stream, true); }
+
 void vgx_sim_captured_clear_locked(struct vgx_sim_captured *c) {
   if (c->capture && --c->capture->refs == 0) {
+    active_count -= !c->capture->ended;
     if (c->capture->graph && c->capture->given)
       c->capture->graph->capturing = false;
     free(c->capture);
@@ -91,7 +110,8 @@ CUresult vgx_sim_capture_lost_locked(CUstream stream, CUresult result) {
 
 CUresult vgx_sim_capture_forbid(CUstream stream, CUresult result) {
   vgx_sim_lock();
-  result = is_active(&stream->captured) ? vgx_sim_capture_lost_locked(stream, result) : CUDA_SUCCESS;
+  result = is_active(&stream->captured) ? vgx_sim_capture_lost_locked(stream, result)
+                                        : vgx_sim_capture_check_legacy_locked(stream);
   vgx_sim_unlock();
   return result;
 }
@@ -232,6 +252,7 @@ static CUresult begin(CUstream stream, CUgraph graph, const CUgraphNode *nodes, 
     fresh.capture = capture;
     stream->captured = fresh;
     graph->capturing = given;
+    active_count++;
   }
   vgx_sim_unlock();
   if (result != CUDA_SUCCESS) {
@@ -281,6 +302,10 @@ CUresult vgx_sim_cuStreamGetCaptureInfo_v3(CUstream hStream, int *captureStatus_
   if (result != CUDA_SUCCESS)
     return result;
   vgx_sim_lock();
+  if ((result = check_legacy(stream, false)) != CUDA_SUCCESS) { /* a question leaves the captures as they are */
+    vgx_sim_unlock();
+    return result;
+  }
   struct vgx_sim_captured *c = &stream->captured;
   *captureStatus_out = !is_active(c) ? NONE : c->capture->lost ? INVALIDATED : ACTIVE;
   if (*captureStatus_out == ACTIVE) {
@@ -383,6 +408,7 @@ CUresult vgx_sim_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
     result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
   bool given = c->capture->given;
   c->capture->ended = true;
+  active_count--;
   c->capture->graph = NULL;
   graph->capturing = false;
   vgx_sim_captured_clear_locked(c);

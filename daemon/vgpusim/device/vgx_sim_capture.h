@@ -9,7 +9,10 @@ bool vgx_sim_is_capturing_locked(CUstream stream);
 CUresult vgx_sim_capture_locked(CUstream stream, struct vgx_sim_op *op);
 /* A call that captures do not allow was made on a capturing stream: invalidate the capture. Returns `result`. */
 CUresult vgx_sim_capture_lost_locked(CUstream stream, CUresult result);
-/* Invalidate the stream's capture and return `result`; 0 if it is not capturing. No lock held. */
+/* Before work in the legacy stream, or a wait for it: STREAM_CAPTURE_IMPLICIT while a blocking stream of its context
+ * captures, and those captures are lost. 0 for other streams. */
+CUresult vgx_sim_capture_check_legacy_locked(CUstream stream);
+/* Invalidate the stream's capture and return `result`; of the legacy stream, as above; else 0. No lock held. */
 CUresult vgx_sim_capture_forbid(CUstream stream, CUresult result);
 /* Record an event in a capturing stream; let a stream wait for an event (*handled: either of them is captured). */
 CUresult vgx_sim_capture_record_locked(CUstream stream, CUevent event);

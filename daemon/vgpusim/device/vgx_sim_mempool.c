@@ -111,9 +111,10 @@ static CUresult allocate_async(CUdeviceptr *dptr, size_t nbytes, CUmemoryPool po
     pool = ctx->device->pool;
   struct vgx_sim_device *device = is_pool(pool) && !pool->imported ? pool->device : NULL;
   bool captured = vgx_sim_is_capturing_locked(stream);
+  result = device ? vgx_sim_capture_check_legacy_locked(stream) : CUDA_ERROR_INVALID_VALUE;
   vgx_sim_unlock();
-  if (!device)
-    return CUDA_ERROR_INVALID_VALUE;
+  if (result != CUDA_SUCCESS)
+    return result;
   if (!captured)
     return allocate(ctx, pool, nbytes, dptr);
   struct vgx_sim_op *op;

@@ -322,6 +322,8 @@ CUresult vgx_sim_submit_unlock(CUstream stream, struct vgx_sim_op *op, enum vgx_
   CUresult result = ctx->destroyed ? CUDA_ERROR_CONTEXT_IS_DESTROYED : ctx->sticky;
   if (result == CUDA_SUCCESS && stream->destroyed)
     result = CUDA_ERROR_INVALID_HANDLE;
+  if (result == CUDA_SUCCESS)
+    result = vgx_sim_capture_check_legacy_locked(stream);
   bool captures = result == CUDA_SUCCESS && vgx_sim_is_capturing_locked(stream);
   if (captures && mode != VGX_SIM_QUEUE) {
     result = mode == VGX_SIM_TRY ? CUDA_ERROR_NOT_READY

@@ -231,8 +231,9 @@ CUresult vgx_sim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsign
     op->describe = describe_record;
   }
   vgx_sim_lock();
-  if (vgx_sim_is_capturing_locked(stream)) {
-    result = vgx_sim_capture_record_locked(stream, hEvent);
+  bool captures = vgx_sim_is_capturing_locked(stream);
+  result = captures ? vgx_sim_capture_record_locked(stream, hEvent) : vgx_sim_capture_check_legacy_locked(stream);
+  if (captures || result != CUDA_SUCCESS) { /* a refused event stays as it was */
     vgx_sim_unlock();
     free(op->record);
     free(op);

@@ -195,6 +195,40 @@ def test_what_ends_a_capture(sim: Simulator) -> None:
     assert words(sim, a, 1) == [6]
 
 
+def test_the_legacy_stream_is_unusable_while_a_blocking_stream_captures(sim: Simulator) -> None:
+    stream, other, fill, a = sim.stream(0), sim.stream(NON_BLOCKING), sim.kernel("fill"), sim.alloc(8)
+    event, pointer, host = sim.event(), U64(), ctypes.create_string_buffer(8)
+    sim.ok("cuEventRecordWithFlags", event, other, 0)
+    for refused in (
+        lambda: launch(sim, None, fill, a, 1),
+        lambda: sim.cuMemsetD8Async(U64(a), 0, SIZE(8), None),
+        lambda: sim.cuMemsetD8_v2(U64(a), 0, SIZE(8)),
+        lambda: sim.cuMemcpyDtoH_v2(host, U64(a), SIZE(8)),
+        lambda: sim.cuEventRecordWithFlags(event, None, 0),
+        lambda: sim.cuStreamWaitEvent(None, event, 0),
+        lambda: sim.cuStreamSynchronize(None),
+        lambda: sim.cuStreamQuery(None),
+        lambda: sim.cuMemAllocAsync(ctypes.byref(pointer), SIZE(64), None),
+        lambda: sim.cuMemFreeAsync(U64(a), None),
+    ):
+        begin(sim, stream)
+        assert launch(sim, other, fill, a, 5) == 0
+        assert refused() == 906
+        assert end_fails(sim, stream) == 901
+        sim.ok("cuStreamSynchronize", other)
+        sim.ok("cuEventQuery", event)
+    assert words(sim, a, 1) == [5], "what was refused has not run"
+    begin(sim, stream)
+    status, number, graph, count, nodes = ctypes.c_int(), U64(), P(), SIZE(), P()
+    told = [ctypes.byref(each) for each in (status, number, graph, nodes, count)]
+    assert sim.cuStreamGetCaptureInfo_v2(None, *told) == 906
+    assert node_count(sim, end(sim, stream)) == 0, "asking leaves the capture as it is"
+    begin(sim, other)
+    assert launch(sim, None, fill, a, 6) == 0
+    end(sim, other)
+    assert words(sim, a, 1) == [6]
+
+
 def test_a_destroyed_stream_or_event_leaves_the_others_capturing(sim: Simulator) -> None:
     stream, other, event, a = sim.stream(NON_BLOCKING), sim.stream(NON_BLOCKING), sim.event(), sim.alloc(8)
     begin(sim, stream)
