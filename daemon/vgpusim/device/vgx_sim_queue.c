@@ -7,8 +7,7 @@
  *
  * An operation that only waits or records never costs a thread: waiting is a condition of the turn.
  *
- * Locking: the runtime lock guards everything here; operations run without it. `progress` wakes callers, `work` the
- * threads. */
+ * Locking: the runtime lock guards everything here; operations run without it. `progress` wakes callers. */
 #define _GNU_SOURCE
 #include "vgx_sim_queue.h"
 
@@ -25,10 +24,18 @@
 /* A host function may block its thread; this many may do so at once before other streams stop. */
 #define QUEUE_THREADS_MAX 48u
 
-static pthread_cond_t progress = PTHREAD_COND_INITIALIZER, work = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t progress = PTHREAD_COND_INITIALIZER;
 static struct CUstream_st *active_first, *active_last;
 static uint64_t last_ticket;
-static uint32_t thread_count, idle_count;
+static uint32_t thread_count;
+/* Threads that look for an operation before they sleep: woken, started, or freeing the one that they ran. No other is
+ * woken while there are as many of these as operations whose turn has come. */
+static uint32_t coming_count;
+static struct idler { /* on the stack of a thread that sleeps; the last one is woken first, its caches are warm */
+  pthread_cond_t wakes;
+  bool woken; /* it is no longer listed */
+  struct idler *next;
+} *idlers;
 static struct waiter { /* on the stack of who waits for `progress` */
   uint64_t ticket;     /* waits for the end of operations up to this one; 0: for anything */
   struct waiter *next;
@@ -184,10 +191,14 @@ static bool more_ready(uint32_t count) {
 
 /* Make sure that threads take the operations whose turn has come; `taken`: how many of them the caller takes next. */
 static void wake_if_ready(uint32_t taken) {
-  if (!active_first || !more_ready(taken))
+  if (!active_first || !more_ready(taken + coming_count))
     return;
-  if (idle_count) {
-    pthread_cond_signal(&work);
+  if (idlers) {
+    struct idler *woken = idlers;
+    idlers = woken->next;
+    woken->woken = true;
+    coming_count++;
+    pthread_cond_signal(&woken->wakes);
     return;
   }
   if (thread_count >= QUEUE_THREADS_MAX)
@@ -196,6 +207,7 @@ static void wake_if_ready(uint32_t taken) {
   if (pthread_create(&thread, NULL, queue_thread, NULL) == 0) {
     pthread_detach(thread);
     thread_count++;
+    coming_count++;
   } else if (thread_count == 0) {
     vgx_sim_log("simulator: no thread could be started for the streams' work");
   }
@@ -257,11 +269,13 @@ static CUresult perform(CUstream s, struct vgx_sim_op *op, uint32_t taken) {
     vgx_sim_stream_free_unused_locked(s);
   wake_if_ready(taken);
   if (destroy || cancelled) {
+    coming_count += taken;
     vgx_sim_unlock();
     if (destroy)
       destroy(op);
-    destroy_all(cancelled);
+    destroy_all(cancelled); /* waits for no operation */
     vgx_sim_lock();
+    coming_count -= taken;
   }
   return result;
 }
@@ -282,11 +296,14 @@ static bool run_next(uint32_t taken) {
 static void *queue_thread(void *unused) {
   (void)unused;
   vgx_sim_lock();
+  coming_count--;
   for (;;)
     if (!run_next(1)) {
-      idle_count++;
-      pthread_cond_wait(&work, &vgx_sim_runtime_lock);
-      idle_count--;
+      struct idler own = {.wakes = PTHREAD_COND_INITIALIZER, .next = idlers};
+      idlers = &own;
+      while (!own.woken)
+        pthread_cond_wait(&own.wakes, &vgx_sim_runtime_lock);
+      coming_count--;
     }
   return NULL;
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -82,6 +84,58 @@ def test_queued_work_stays_on_one_thread_and_lets_its_waiter_sleep(sim: Simulato
     assert len(threads) == 500
     assert sum(one != other for one, other in pairwise(threads)) < 100
     assert slept[0] < 100
+
+
+ONE_STREAM = """
+import ctypes, os
+from pathlib import Path
+from tests.vgpusim.device.conftest import PRIVATE, Simulator, open_simulator
+sim, context = Simulator(open_simulator(Path({path!r}))), ctypes.c_void_p()
+sim.ok("cuCtxCreate_v2", ctypes.byref(context), 0, PRIVATE)
+stream, fill, address = sim.stream(1), sim.kernel("fill"), sim.alloc(8)
+values = [ctypes.c_uint64(address), ctypes.c_uint64(5)]
+params = (ctypes.c_void_p * 2)(*map(ctypes.addressof, values))
+def launch():
+    sim.ok("cuLaunchKernel", fill, *[1] * 6, 0, stream, params, None)
+sim.lib.vgx_sim_set_threads(1)
+before = len(os.listdir("/proc/self/task"))
+for burst in range(1000):
+    for _ in range(burst % 4 + 1):
+        launch()
+    sim.ok("cuStreamSynchronize", stream)
+assert len(os.listdir("/proc/self/task")) == before + 2  # the stream's and the watchdog
+"""
+
+
+def test_the_launches_of_one_stream_need_one_thread(library_path: Path) -> None:
+    """In a process of its own: other tests' threads stay."""
+    subprocess.run([sys.executable, "-c", ONE_STREAM.format(path=str(library_path))], check=True, timeout=PATIENCE_S)
+
+
+def test_each_stream_with_work_has_a_thread(sim: Simulator) -> None:
+    """Work that waits for that of all other streams does not wait for one of their threads."""
+    count, rounds = 8, 50
+    streams, fill, a = [sim.stream(NON_BLOCKING) for _ in range(count)], sim.kernel("fill"), sim.alloc(8)
+    values = [ctypes.c_uint64(a), ctypes.c_uint64(5)]
+    params = (ctypes.c_void_p * 2)(*(ctypes.addressof(value) for value in values))
+    meeting, broken = threading.Barrier(count), []
+
+    def meet(_: int | None) -> None:
+        try:
+            meeting.wait(PATIENCE_S)
+        except threading.BrokenBarrierError:
+            broken.append(True)
+
+    function = HOST_FN(meet)
+    for turn in range(rounds):
+        for i, stream in enumerate(streams):
+            for _ in range((turn + i) % 3):
+                sim.ok("cuLaunchKernel", fill, 1, 1, 1, 1, 1, 1, 0, stream, params, None)
+            sim.ok("cuLaunchHostFunc", stream, function, None)
+        if turn % 2:
+            sim.ok("cuCtxSynchronize")
+    sim.ok("cuCtxSynchronize")
+    assert not broken
 
 
 def test_a_stream_is_a_fifo(sim: Simulator, recorder: Recorder) -> None:
