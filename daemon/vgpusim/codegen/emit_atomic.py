@@ -68,8 +68,8 @@ def _by_lane(e: Emitter, name: str, value: Value) -> Callable[[str], str]:
 
 
 def _in_shared(e: Emitter, place: Value) -> Callable[[str], str]:
-    """The same for addresses in shared memory. Those without a pattern are read one by one from an array of offsets:
-    LLVM would take them from the vector's elements, in two or three instructions each."""
+    """The same for addresses in shared memory. Those without a pattern are read from an array of offsets, two at a
+    time where the lanes are numbers: LLVM would take the vector apart, in two or three instructions each."""
     if place.pattern.known:
         return _by_lane(e, "address", place)
     wide = e.v(f"sub {LANES.int(64)} {e.vector(place)}, {e.splat('%shared', 'i64')}")
@@ -81,10 +81,19 @@ def _in_shared(e: Emitter, place: Value) -> Callable[[str], str]:
         at = e.v(f"getelementptr i32, ptr {offsets}, i32 {start}")
         e.e(f"store volatile <8 x i32> {part}, ptr {at}, align 32")
 
+    pairs: dict[int, str] = {}
+
     def read(lane: str) -> str:
+        number = int(lane) if lane.isdigit() else -1
         at = e.v(f"getelementptr i32, ptr {offsets}, i32 {lane}")
-        offset = e.v(f"load volatile i32, ptr {at}")
-        return e.v(f"add i64 %shared, {e.v(f'zext i32 {offset} to i64')}")
+        if number - 1 in pairs:
+            offset = e.v(f"lshr i64 {pairs.pop(number - 1)}, 32")
+        elif number % 2:
+            offset = e.v(f"zext i32 {e.v(f'load volatile i32, ptr {at}')} to i64")
+        else:
+            pairs[number] = e.v(f"load volatile i64, ptr {at}, align 8")
+            offset = e.v(f"and i64 {pairs[number]}, {(1 << 32) - 1}")
+        return e.v(f"add i64 %shared, {offset}")
 
     return read
 
