@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING
 
 import click
-from vgpu_guest.exit_status import MEANINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +31,8 @@ def manual_page(group: click.Group, source: Source) -> str:
     Args:
         group: the commands of `vgpu`.
     """
+    from vgpu_guest.exit_status import MEANINGS  # not at the top: a wheel is built where vgpu is not installed
+
     day = time.strftime("%Y-%m-%d", time.gmtime(source.epoch_s))
     lines = [f'.TH VGPU 1 "{day}" "vgpu {_escaped(source.version)}" "User Commands"', ".SH NAME"]
     lines += [r"vgpu \- GPUs for a machine that has none: install, check, remove", ".SH SYNOPSIS", ".B vgpu"]

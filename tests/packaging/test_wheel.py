@@ -22,17 +22,38 @@ BUILD_TIMEOUT_S = 1200
 _HOOK = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
 
 
-def build(hook: str, tree: Path, out: Path) -> Path:
+def bare_environment(folder: Path) -> Path:
+    """An environment with the packages that the running one has from elsewhere; return its interpreter.
+
+    The running environment may have vgpu's own packages from the checkout, by a .pth file. Such files are not read in
+    a folder that another .pth file names.
+    """
+    venv.create(folder, with_pip=False, symlinks=True)
+    site = folder / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder / "bin/python"
+
+
+@pytest.fixture(scope="module")
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter that builds: as with `pip install .`, it cannot import vgpu's packages."""
+    python = bare_environment(tmp_path_factory.mktemp("builder"))
+    found = subprocess.run([python, "-c", "import vgpu_guest"], cwd="/", capture_output=True, timeout=BUILD_TIMEOUT_S)
+    assert found.returncode == 1
+    return python
+
+
+def build(python: Path, hook: str, tree: Path, out: Path) -> Path:
     """Run a hook of the build backend (PEP 517) in a source tree; return the file that it made."""
     out.mkdir(exist_ok=True)
-    command = [sys.executable, "-c", _HOOK, hook, str(out)]
+    command = [str(python), "-c", _HOOK, hook, str(out)]
     made = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S)
     assert made.returncode == 0, made.stdout[-2000:] + made.stderr[-2000:]
     return out / made.stdout.splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
-def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sdist(builder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A source archive of the files that git tracks, as in a fresh clone: build outputs must not get in."""
     folder = tmp_path_factory.mktemp("sdist")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
@@ -41,26 +62,24 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
         target = folder / "clone" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes((ROOT / name).read_bytes())
-    return build("build_sdist", folder / "clone", folder / "dist")
+    return build(builder, "build_sdist", folder / "clone", folder / "dist")
 
 
 @pytest.fixture(scope="module")
-def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(builder: Path, sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run(["tar", "-C", folder, "-xf", sdist], check=True)
     (tree,) = folder.iterdir()
-    return build("build_wheel", tree, folder / "dist")
+    return build(builder, "build_wheel", tree, folder / "dist")
 
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel alone; a .pth file adds the running environment, which has its dependencies."""
+    """An environment with the wheel alone, and its dependencies."""
     folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, with_pip=False, symlinks=True)
-    site = folder / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
-    command = [sys.executable, "-m", "pip", "--python", str(folder / "bin/python"), "install", "--quiet", "--no-deps"]
+    python = bare_environment(folder)
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
     subprocess.run([*command, "--disable-pip-version-check", str(wheel)], check=True, timeout=BUILD_TIMEOUT_S)
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return folder
 
 
