@@ -213,3 +213,32 @@ assert cuda.cuMemRelease(handle) == 1
 ok(put(linear.value, b"the session goes on"))
 """,
     )
+
+
+def test_reservations_without_end_are_refused(endpoint: str) -> None:
+    """They cost no device memory, but the worker keeps a list of them."""
+    run(
+        endpoint,
+        TOOLS
+        + """
+before = free_nbytes()
+p, size, zero, zeros = c_uint64(), c_size_t(GRANULE), c_size_t(0), c_uint64(0)
+taken = []
+while (result := cuda.cuMemAddressReserve(byref(p), size, zero, zeros, zeros)) == 0:
+    taken.append(p.value)
+    assert len(taken) <= 16384
+assert result == 2, "of that call alone"
+assert free_nbytes() == before and len(taken) > 15000
+assert cuda.cuMemAddressReserve(byref(p), size, zero, zeros, zeros) == 2
+assert p.value == taken[-1]
+handle, other = create(), alloc(64)  # what has memory is counted by it
+ok(map(taken[10000], handle))
+ok(allow(taken[10000]))
+ok(put(taken[10000], b"there"))
+assert look(taken[10000], 5) == b"there"
+ok(free(taken[7], 1))
+taken[7] = reserve(1)
+assert cuda.cuMemAddressReserve(byref(p), size, zero, zeros, zeros) == 2
+""",
+        CUDA_VISIBLE_DEVICES="1",
+    )

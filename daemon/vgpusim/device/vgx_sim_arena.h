@@ -47,6 +47,7 @@ struct vgx_sim_arena {
   uint64_t rover;                  /* next fit starts here, so that a freed address is reused as late as possible */
   struct vgx_sim_allocation *live; /* sorted by address */
   size_t count, room;
+  uint32_t reserved;   /* how many of `live` are addresses alone */
   uint64_t generation; /* atomic: counts changes of `live` */
 };
 

@@ -9,6 +9,10 @@
 
 #define HINT_ALIGN_NBYTES (64ull << 20) /* an H200's driver (580.159.04) rounds hints up to it */
 
+/* Reservations cost no device memory, so nothing else bounds how many there are, and each new one passes the others in
+ * the search for its place. As many as there may be mappings of cuMemMap in all: memory can be in no more of them. */
+#define RESERVATIONS_MAX 16384u
+
 /* Move what has a place to the hint, if that is free. */
 static void move_to_hint_locked(struct vgx_sim_arena *arena, struct vgx_sim_allocation *made, uint64_t alignment,
                                 uint64_t hint, size_t *index) {
@@ -33,7 +37,8 @@ CUresult vgx_sim_arena_reserve(struct vgx_sim_arena *arena, uint64_t nbytes, enu
   size_t index;
   pthread_mutex_lock(&arena->lock);
   uint64_t room = arena->end - arena->base;
-  bool taken = nbytes <= room && alignment <= room && vgx_sim_arena_charge_locked(arena, cost);
+  bool counted = kind != VGX_SIM_RESERVED || arena->reserved < RESERVATIONS_MAX;
+  bool taken = counted && nbytes <= room && alignment <= room && vgx_sim_arena_charge_locked(arena, cost);
   if (taken && !vgx_sim_arena_place_locked(arena, &made, alignment, &index)) {
     vgx_sim_arena_uncharge_locked(arena, cost);
   } else if (taken) {
@@ -41,8 +46,10 @@ CUresult vgx_sim_arena_reserve(struct vgx_sim_arena *arena, uint64_t nbytes, enu
     if (kind == VGX_SIM_RESERVED)
       move_to_hint_locked(arena, &made, alignment, hint, &index);
     vgx_sim_arena_insert_locked(arena, &made, index);
-    if (kind == VGX_SIM_RESERVED) /* allocations go on where they were, as an H200's do */
-      arena->rover = rover;
+    if (kind == VGX_SIM_RESERVED) {
+      arena->reserved++;
+      arena->rover = rover; /* allocations go on where they were, as an H200's do */
+    }
     *address = made.address;
     result = CUDA_SUCCESS;
   }
@@ -58,6 +65,7 @@ CUresult vgx_sim_arena_unreserve(struct vgx_sim_arena *arena, uint64_t address, 
   if (entry && entry->address == address && entry->kind == kind && !entry->freeing) {
     int file = arena->file < 0 ? arena->physical_file : arena->file;
     bool clean = true;
+    arena->reserved -= kind == VGX_SIM_RESERVED;
     if (kind == VGX_SIM_PHYSICAL) {
       vgx_sim_arena_uncharge_locked(arena, entry->nbytes);
       clean = file < 0 || fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
