@@ -8,10 +8,12 @@ import tarfile
 import tomllib
 import venv
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from vgpu_guest.layout import RUNTIMES
 
 from tests.packaging.isolated import ROOT, run_without, why_not
@@ -22,24 +24,32 @@ BUILD_TIMEOUT_S = 1200
 _HOOK = "import sys; from setuptools import build_meta; print(getattr(build_meta, sys.argv[1])(sys.argv[2]))"
 
 
-def bare_environment(folder: Path) -> Path:
-    """An environment with the packages that the running one has from elsewhere; return its interpreter.
-
-    The running environment may have vgpu's own packages from the checkout, by a .pth file. Such files are not read in
-    a folder that another .pth file names.
-    """
+def empty_environment(folder: Path) -> tuple[Path, Path]:
+    """An environment without packages: its interpreter, and where packages belong."""
     venv.create(folder, with_pip=False, symlinks=True)
-    site = folder / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
-    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return folder / "bin/python"
+    return folder / "bin/python", folder / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+
+
+def needed(requirements: Iterable[str]) -> dict[str, Distribution]:
+    """The installed distributions that requirements name, and those that these require."""
+    found: dict[str, Distribution] = {}
+    left = [Requirement(line) for line in requirements]
+    while left:
+        requirement = left.pop()
+        if requirement.name not in found and (not requirement.marker or requirement.marker.evaluate({"extra": ""})):
+            found[requirement.name] = distribution(requirement.name)
+            left += map(Requirement, found[requirement.name].requires or [])
+    return found
 
 
 @pytest.fixture(scope="module")
 def builder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter that builds: as with `pip install .`, it cannot import vgpu's packages."""
-    python = bare_environment(tmp_path_factory.mktemp("builder"))
-    found = subprocess.run([python, "-c", "import vgpu_guest"], cwd="/", capture_output=True, timeout=BUILD_TIMEOUT_S)
-    assert found.returncode == 1
+    """The interpreter that builds. As with `pip install .` it has what the build requires and nothing else."""
+    python, site = empty_environment(tmp_path_factory.mktemp("builder"))
+    requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    for each in needed(requires).values():
+        for name in {file.parts[0] for file in each.files or []} - {"..", "__pycache__"}:
+            (site / name).symlink_to(str(each.locate_file(name)))
     return python
 
 
@@ -75,11 +85,12 @@ def wheel(builder: Path, sdist: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel alone, and its dependencies."""
+    """An environment with the wheel alone; a .pth file adds the running environment, which has its dependencies."""
     folder = tmp_path_factory.mktemp("environment")
-    python = bare_environment(folder)
+    python, site = empty_environment(folder)
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
     subprocess.run([*command, "--disable-pip-version-check", str(wheel)], check=True, timeout=BUILD_TIMEOUT_S)
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return folder
 
 
