@@ -116,7 +116,7 @@ typedef struct {
     CUDA_HOST_NODE_PARAMS host;
     struct {
       CUgraph graph;
-      int32_t ownership; /* 0: the node holds a copy of the graph */
+      int32_t ownership; /* 0: the node holds a copy of the graph; 1: the graph itself */
     } graph;
     CUevent event;
     struct {

@@ -11,6 +11,7 @@ WORKER_HEADERS = (
     "vgx_custom.h",
     "vgx_device.h",
     "vgx_graph_condition.h",
+    "vgx_graph_owner.h",
     "vgx_graph_part.h",
     "vgx_graph_query.h",
     "vgx_image.h",

@@ -136,11 +136,10 @@ fn(
 
 fn(
     "cuGraphDestroyNode",
-    [handle("hNode", GRAPH_NODE, ends=True, ending="vgs_graph_destroy_inside(hNode_object)")],
+    [handle("hNode", GRAPH_NODE, ends=True)],
     WAITING,
     need=INIT,
-    client_before="CUgraph graph = hNode_object->graph",
-    client_after="vgs_graph_node_remove(graph, hNode)",
+    guest="custom",
     # Removing one half of a copy would leave the other half in the graph.
     worker_answers={"vgx_handle_is_split(s, VGW_KIND_GRAPH_NODE, req->hNode)": NOT_SUPPORTED},
     doc="Take a node and its edges out of its graph.",

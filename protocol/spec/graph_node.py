@@ -254,6 +254,29 @@ fn(
     doc="A copy of a graph as one node.",
 )
 fn(
+    "vgpuGraphMoveChild",
+    [node(), GRAPH_ARG, *DEPENDENCIES, CHILD],
+    WAITING,
+    need=INIT,
+    worker_answers={"!vgx_graph_may_move(s, req->childGraph, req->hGraph)": INVALID_VALUE},
+    worker="vgx_graph_move_child(s, hGraph, dependencies, req->numDependencies, childGraph, &phGraphNode)",
+    worker_after="vgx_graph_moved(s, req->childGraph, req->phGraphNode)",
+    doc="A graph as one node, which owns it from then on: CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE.",
+)
+fn(
+    "vgpuGraphSwapNodes",
+    [OF_NODE, handle("other", GRAPH_NODE)],
+    WAITING,
+    need=INIT,
+    # With a driver before 12.3 a captured copy may be two nodes.
+    worker_answers={
+        "vgx_handle_is_split(s, VGW_KIND_GRAPH_NODE, req->hNode)": NOT_SUPPORTED,
+        "vgx_handle_is_split(s, VGW_KIND_GRAPH_NODE, req->other)": NOT_SUPPORTED,
+    },
+    worker="vgx_graph_swap_nodes(s, req->hNode, req->other)",
+    doc="Each of two nodes of a graph is known by the other's id from then on, and so is what lies in it.",
+)
+fn(
     "cuGraphChildGraphNodeGetGraph",
     [
         OF_NODE,

@@ -33,6 +33,23 @@ void vgs_graph_destroy_parts(struct vgs_graph *graph) {
   }
 }
 
+/* The driver refuses this for graphs with nodes of memory: then the graphs inside the node keep their handles, too. */
+CUresult vgs_cuGraphDestroyNode(CUgraphNode hNode) {
+  struct vgs_graph_node *node = vgs_graph_node_find(hNode);
+  CUresult result = node ? vgs_send_cuGraphDestroyNode(node->object.id) : CUDA_ERROR_INVALID_VALUE;
+  if (result)
+    return result;
+  struct vgs_graph *of = vgs_graph_find(node->graph);
+  uint32_t at = 0;
+  while (of && at < of->count && of->nodes[at] != hNode)
+    at++;
+  if (of && at < of->count)
+    memmove(&of->nodes[at], &of->nodes[at + 1], (--of->count - at) * sizeof *of->nodes);
+  vgs_graph_destroy_inside(node);
+  vgs_object_destroy(node);
+  return CUDA_SUCCESS;
+}
+
 struct vgs_graph_exec *vgs_graph_exec_create(struct vgs_graph *graph) {
   struct vgs_graph_exec *exec = vgs_object_create(VGW_KIND_GRAPH_EXEC, vgs_context_entered->wire_id);
   if (!exec || vgs_works_add_all(&exec->works, &vgs_graph_outermost(graph)->works))

@@ -6,7 +6,7 @@
 #include "vgs_graph.h"
 #include "vgs_graph_node.h"
 #include "vgs_graph_part.h"
-#include "vgs_log.h"
+#include "vgs_graph_replace.h"
 #include "vgs_work_copy.h"
 #include <stdlib.h>
 
@@ -78,23 +78,18 @@ CUresult vgs_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, cons
   return vgs_graph_adding_end(&a, phGraphNode, result);
 }
 
-/* What a node's new parameters need: its form does not change. A copy that could be made in place is made in halves if
- * the node has them, unless both sides are the device's. */
+/* What a node's new parameters need. A copy that could be made in place is made in halves if the node has them, unless
+ * both sides are the device's. *changes: the node's form does not fit. */
 static CUresult resolve_in_form(struct vgs_graph_node *node, const CUDA_MEMCPY3D *params,
-                                struct vgs_copy_in_place *copy, struct vgs_captured_copy *other) {
-  static bool named;
+                                struct vgs_copy_in_place *copy, struct vgs_captured_copy *other, bool *changes) {
   bool in_place;
   CUresult result = vgs_copy_resolve(params, &in_place, copy, other);
   if (!result)
     result = know_form(node);
-  if (result)
-    return result;
-  bool changes = node->form == VGS_COPY_IN_PLACE
-                     ? !in_place
-                     : other->dst.place == VGS_PLACE_DEVICE && other->src.place == VGS_PLACE_DEVICE;
-  return changes ? vgs_unimplemented("a copy node that changes between memory that the worker reaches and other memory",
-                                     &named)
-                 : CUDA_SUCCESS;
+  *changes = node->form == VGS_COPY_IN_PLACE
+                 ? !in_place
+                 : other->dst.place == VGS_PLACE_DEVICE && other->src.place == VGS_PLACE_DEVICE;
+  return result;
 }
 
 /* A node's graph may be one that has been destroyed meanwhile. */
@@ -111,15 +106,30 @@ static CUresult set_halves(struct vgs_graph_node *node, const struct vgs_capture
   return result ? result : vgs_graph_set_work(node, &work);
 }
 
+/* The worker's node is a copy, and is to be a child graph of two halves, or the other way round. */
+static CUresult replace(struct vgs_graph_node *node, const CUDA_MEMCPY3D *params) {
+  CUgraphNode fresh;
+  CUresult result = vgs_graph_may_replace(node);
+  if (!result)
+    result = vgs_cuGraphAddMemcpyNode(&fresh, node->graph, NULL, 0, params, NULL);
+  return result ? result : vgs_graph_replace(node, fresh);
+}
+
 CUresult vgs_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams) {
   struct vgs_copy_in_place copy;
   struct vgs_captured_copy other;
+  bool changes;
   struct vgs_graph_node *node = vgs_graph_node_find(hNode);
-  CUresult result = node ? resolve_in_form(node, nodeParams, &copy, &other) : CUDA_ERROR_INVALID_VALUE;
-  if (!result)
-    result = node->form == VGS_COPY_IN_HALVES
-                 ? set_halves(node, &other)
-                 : vgs_send_cuGraphMemcpyNodeSetParams(node->object.id, VGS_COPY_SENT(copy));
+  CUresult result = node ? resolve_in_form(node, nodeParams, &copy, &other, &changes) : CUDA_ERROR_INVALID_VALUE;
+  if (!result && changes)
+    return replace(node, nodeParams);
+  if (!result && node->form == VGS_COPY_IN_HALVES) {
+    result = set_halves(node, &other);
+    if (result == CUDA_ERROR_INVALID_VALUE) /* a copy within the program's memory has one half, others have two */
+      return replace(node, nodeParams);
+  } else if (!result) {
+    result = vgs_send_cuGraphMemcpyNodeSetParams(node->object.id, VGS_COPY_SENT(copy));
+  }
   if (!result)
     vgs_graph_copy_set(node, nodeParams);
   return result;
@@ -142,13 +152,14 @@ CUresult vgs_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
   struct vgs_copy_in_place copy;
   struct vgs_captured_copy other;
   uint32_t context;
+  bool changes;
   struct vgs_graph_exec *exec = vgs_graph_exec_find(hGraphExec);
   struct vgs_graph_node *node = vgs_graph_node_find(hNode);
   CUresult result = exec && node ? vgs_graph_context_id(ctx, &context) : CUDA_ERROR_INVALID_VALUE;
   if (!result)
-    result = resolve_in_form(node, copyParams, &copy, &other);
-  if (result)
-    return result;
+    result = resolve_in_form(node, copyParams, &copy, &other, &changes);
+  if (result || changes) /* the manual: INVALID_VALUE if the memory is of another kind */
+    return result ? result : CUDA_ERROR_INVALID_VALUE;
   return node->form == VGS_COPY_IN_HALVES
              ? exec_set_halves(exec, node, context, &other)
              : vgs_send_cuGraphExecMemcpyNodeSetParams(exec->object.id, node->object.id, context, VGS_COPY_SENT(copy));

@@ -74,15 +74,6 @@ CUresult vgs_graph_adding_end(struct vgs_graph_adding *a, CUgraphNode *made, CUr
   return CUDA_SUCCESS;
 }
 
-void vgs_graph_node_remove(CUgraph graph, CUgraphNode node) {
-  struct vgs_graph *of = vgs_graph_find(graph);
-  uint32_t at = 0;
-  while (of && at < of->count && of->nodes[at] != node)
-    at++;
-  if (of && at < of->count)
-    memmove(&of->nodes[at], &of->nodes[at + 1], (--of->count - at) * sizeof *of->nodes);
-}
-
 bool vgs_edges_have_data(const CUgraphEdgeData *data, size_t count) {
   static const CUgraphEdgeData plain;
   for (size_t i = 0; data && i < count; i++)

@@ -28,7 +28,4 @@ CUresult vgs_graph_adding_begin(struct vgs_graph_adding *a, CUgraphNode *made, C
                                 const CUgraphNode *dependencies, size_t count);
 CUresult vgs_graph_adding_end(struct vgs_graph_adding *a, CUgraphNode *made, CUresult result);
 
-/* Remove a node that the program has destroyed from its graph. */
-void vgs_graph_node_remove(CUgraph graph, CUgraphNode node);
-
 #endif

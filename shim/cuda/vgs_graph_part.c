@@ -2,6 +2,7 @@
 #include "vgs_graph_part.h"
 #include "vgs_api.h"
 #include "vgs_callback.h"
+#include "vgs_device.h"
 #include "vgs_graph.h"
 #include "vgs_graph_node.h"
 
@@ -74,6 +75,32 @@ void vgs_graph_remove_child(struct vgs_graph *graph, const struct vgs_graph_node
   struct vgs_works none = {0}, old = {0};
   if (vgs_works_add_child(&vgs_graph_outermost(graph)->works, &none, node->object.id, &old))
     vgs_works_clear(&old); /* a failed attempt to add a graph to itself must not change it */
+}
+
+/* The works are kept for the node, as those of a copied graph are. */
+CUresult vgs_graph_move_child(CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                              CUgraph moved) {
+  enum { FIRST_VERSION = 12090 }; /* older drivers refuse parameters whose unused bytes are not zero */
+  struct vgs_graph_adding a;
+  struct vgs_graph *child = vgs_graph_find(moved), *parent = vgs_graph_find(graph);
+  struct vgs_works none = {0};
+  if (!child || !parent || child->owner || child->growing || vgs_graph_outermost(parent) == child ||
+      vgs_driver_version_answered() < FIRST_VERSION)
+    return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = vgs_graph_adding_begin(&a, made, graph, dependencies, count);
+  if (result)
+    return result;
+  if (!vgs_works_add_child(&vgs_graph_outermost(parent)->works, &child->works, a.node->object.id, &none))
+    return vgs_graph_adding_end(&a, made, CUDA_ERROR_OUT_OF_MEMORY);
+  result = vgs_send_vgpuGraphMoveChild(a.node->object.id, parent->object.id, a.dependencies, count, child->object.id);
+  if (result) {
+    vgs_graph_remove_child(parent, a.node);
+  } else {
+    a.node->inside = moved;
+    child->owner = graph;
+    vgs_works_clear(&child->works);
+  }
+  return vgs_graph_adding_end(&a, made, result);
 }
 
 struct vgs_graph *vgs_graph_create_inside(const struct vgs_graph_node *node) {

@@ -23,6 +23,10 @@ struct vgs_graph_node *vgs_graph_node_create_child(struct vgs_graph *graph, stru
 /* Adding a node has failed: release its works. */
 void vgs_graph_remove_child(struct vgs_graph *graph, const struct vgs_graph_node *node);
 
+/* Add a node that owns a graph from then on (CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE); the graph keeps its handle. */
+CUresult vgs_graph_move_child(CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                              CUgraph moved);
+
 /* Work for a host node's parameters. */
 CUresult vgs_graph_work(const CUDA_HOST_NODE_PARAMS *params, struct vgs_work **work);
 

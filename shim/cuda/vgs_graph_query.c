@@ -4,6 +4,8 @@
 #include "vgs_graph.h"
 #include "vgs_graph_condition.h"
 #include "vgs_graph_node.h"
+#include "vgs_graph_part.h"
+#include "vgs_graph_replace.h"
 #include "vgs_kernel.h"
 #include "vgs_log.h"
 #include <errno.h>
@@ -11,11 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static CUresult unknown_type(int type) {
-  static bool named;
-  return type < 0 || type > CU_GRAPH_NODE_TYPE_CONDITIONAL ? CUDA_ERROR_INVALID_VALUE
-                                                           : vgs_unimplemented("a graph node of this type", &named);
-}
+enum { OWNERSHIP_MOVE = 1 }; /* CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE */
 
 CUresult vgs_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                             size_t numDependencies, CUgraphNodeParams *nodeParams) {
@@ -34,8 +32,10 @@ CUresult vgs_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgr
   case CU_GRAPH_NODE_TYPE_HOST:
     return vgs_cuGraphAddHostNode(phGraphNode, hGraph, dependencies, numDependencies, &p->host);
   case CU_GRAPH_NODE_TYPE_GRAPH:
-    if (p->graph.ownership) /* moved: from now on the parent owns the graph */
-      return unknown_type(p->type);
+    if (p->graph.ownership)
+      return p->graph.ownership == OWNERSHIP_MOVE
+                 ? vgs_graph_move_child(phGraphNode, hGraph, dependencies, numDependencies, p->graph.graph)
+                 : CUDA_ERROR_INVALID_VALUE;
     result = vgs_cuGraphAddChildGraphNode(phGraphNode, hGraph, dependencies, numDependencies, p->graph.graph);
     return result ? result : vgs_cuGraphChildGraphNodeGetGraph(*phGraphNode, &p->graph.graph);
   case CU_GRAPH_NODE_TYPE_EMPTY:
@@ -59,7 +59,7 @@ CUresult vgs_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgr
   case CU_GRAPH_NODE_TYPE_CONDITIONAL:
     return vgs_graph_add_conditional(phGraphNode, hGraph, dependencies, numDependencies, &p->conditional);
   default:
-    return unknown_type(p->type);
+    return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -94,6 +94,32 @@ CUresult vgs_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const C
   return result;
 }
 
+/* The parameters of these nodes cannot be changed: the manual of this function says that of nodes of memory, that of
+ * cuGraphExecUpdate of conditional nodes. An empty node has none. */
+static CUresult set_fixed(CUgraphNode node, int type) {
+  int found;
+  CUresult result = vgs_cuGraphNodeGetType(node, &found);
+  if (result || found != type)
+    return CUDA_ERROR_INVALID_VALUE;
+  return type == CU_GRAPH_NODE_TYPE_EMPTY ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static CUresult set_child(CUgraphNode handle, CUgraph child, int ownership) {
+  static bool named;
+  int found;
+  struct vgs_graph_node *node = vgs_graph_node_find(handle);
+  CUresult result = node && vgs_graph_find(child) ? vgs_cuGraphNodeGetType(handle, &found) : CUDA_ERROR_INVALID_VALUE;
+  if (result || found != CU_GRAPH_NODE_TYPE_GRAPH || ownership < 0 || ownership > OWNERSHIP_MOVE)
+    return CUDA_ERROR_INVALID_VALUE;
+  if (ownership)
+    return vgs_unimplemented("cuGraphNodeSetParams that moves a graph into a node", &named);
+  CUgraphNode fresh;
+  result = vgs_graph_may_replace(node);
+  if (!result)
+    result = vgs_cuGraphAddChildGraphNode(&fresh, node->graph, NULL, 0, child);
+  return result ? result : vgs_graph_replace(node, fresh);
+}
+
 CUresult vgs_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams) {
   CUgraphNodeParams *p = nodeParams;
   if (!p)
@@ -107,6 +133,8 @@ CUresult vgs_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodePara
     return vgs_cuGraphMemsetNodeSetParams(hNode, &p->memset.fill);
   case CU_GRAPH_NODE_TYPE_HOST:
     return vgs_cuGraphHostNodeSetParams(hNode, &p->host);
+  case CU_GRAPH_NODE_TYPE_GRAPH:
+    return set_child(hNode, p->graph.graph, p->graph.ownership);
   case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
     return vgs_cuGraphEventWaitNodeSetEvent(hNode, p->event);
   case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
@@ -119,8 +147,13 @@ CUresult vgs_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodePara
         hNode, &(CUDA_EXT_SEM_NODE_PARAMS){.numExtSems = p->semaphores.count});
   case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
     return vgs_cuGraphBatchMemOpNodeSetParams(hNode, &p->memOp);
+  case CU_GRAPH_NODE_TYPE_EMPTY:
+  case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+  case CU_GRAPH_NODE_TYPE_MEM_FREE:
+  case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+    return set_fixed(hNode, p->type);
   default:
-    return unknown_type(p->type);
+    return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -151,8 +184,13 @@ CUresult vgs_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
         hGraphExec, hNode, &(CUDA_EXT_SEM_NODE_PARAMS){.numExtSems = p->semaphores.count});
   case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
     return vgs_cuGraphExecBatchMemOpNodeSetParams(hGraphExec, hNode, &p->memOp);
+  case CU_GRAPH_NODE_TYPE_EMPTY:
+  case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+  case CU_GRAPH_NODE_TYPE_MEM_FREE:
+  case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+    return vgs_graph_exec_find(hGraphExec) ? set_fixed(hNode, p->type) : CUDA_ERROR_INVALID_VALUE;
   default:
-    return unknown_type(p->type);
+    return CUDA_ERROR_INVALID_VALUE;
   }
 }
 

@@ -274,6 +274,17 @@ bool vgs_works_add_child(struct vgs_works *works, const struct vgs_works *others
   return keep(works, others, false, node, old);
 }
 
+void vgs_works_replace(struct vgs_works *works, uint32_t node, uint32_t other) {
+  struct vgs_works old = {0};
+  pthread_mutex_lock(&lock);
+  take_out(works, node, &old); /* out of memory: the graph keeps them to its end */
+  for (uint32_t i = 0; i < works->count; i++)
+    if (works->items[i].node == other)
+      works->items[i].node = node;
+  pthread_mutex_unlock(&lock);
+  vgs_works_clear(&old);
+}
+
 void vgs_works_clear(struct vgs_works *works) {
   for (uint32_t i = 0; i < works->count; i++)
     if (works->items[i].refs)

@@ -61,6 +61,8 @@ bool vgs_works_remove_user_object(struct vgs_works *works, struct vgs_work *work
 bool vgs_works_add(struct vgs_works *works, struct vgs_work *work, uint32_t node, struct vgs_works *old);
 bool vgs_works_add_all(struct vgs_works *works, const struct vgs_works *others);
 bool vgs_works_add_child(struct vgs_works *works, const struct vgs_works *others, uint32_t node, struct vgs_works *old);
+/* Release the works kept for `node`; those of `other` are kept for it instead. */
+void vgs_works_replace(struct vgs_works *works, uint32_t node, uint32_t other);
 void vgs_works_clear(struct vgs_works *works);
 #define VGS_WORKS __attribute__((cleanup(vgs_works_clear))) struct vgs_works
 

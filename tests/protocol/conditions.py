@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-OUT_OF_REACH, WHOLE_COPY, SPLIT = 0xBAD, 6, 7  # an address and two node ids, as in vgt_dispatch.c
+OUT_OF_REACH, WHOLE_COPY, SPLIT, INSIDE = 0xBAD, 6, 7, 6  # an address, two nodes and a graph, as in vgt_dispatch.c
 VIOLATION, SUCCESS, INVALID_VALUE, NOT_SUPPORTED = -1, 0, 1, 801
 
 
@@ -55,6 +55,8 @@ WRONG: dict[str, list[Wrong]] = {
     "cuGraphExecMemcpyNodeSetParams": [*FAR, Wrong({"hNode": SPLIT}, NOT_SUPPORTED)],
     "cuGraphMemcpyNodeSetParams": [*FAR, Wrong({"hNode": SPLIT}, NOT_SUPPORTED)],
     "cuGraphMemcpyNodeGetParams": [Wrong({"hNode": SPLIT}, NOT_SUPPORTED)],
+    "vgpuGraphMoveChild": [Wrong({"hGraph": INSIDE}, INVALID_VALUE)],
+    "vgpuGraphSwapNodes": [Wrong({name: SPLIT}, NOT_SUPPORTED) for name in ("hNode", "other")],
     "vgpuGraphSetHalves": [*FAR, Wrong({"callback": 1}, VIOLATION)],
     **{name: _unreachable("dptr") for name in ("cuTexRefSetAddress_v2", "cuTexRefSetAddress2D_v3")},
     "cuDevSmResourceSplitByCount": [Wrong({"input": 5}, INVALID_VALUE)],

@@ -80,6 +80,7 @@ class Dispatcher:
             assert self.lib.vgt_make(code, TAKEN, 0)
         for node in (conditions.WHOLE_COPY, conditions.SPLIT):
             assert self.lib.vgt_make(KINDS["GRAPH_NODE"], node, 0)
+        assert self.lib.vgt_make(KINDS["GRAPH"], conditions.INSIDE, 0)
         self.fresh = 100
         self.elsewhere: dict[str, int] = {}
 

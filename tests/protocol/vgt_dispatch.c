@@ -10,6 +10,7 @@
 
 #include "vgx_execute.h"
 #include "vgx_graph_condition.h"
+#include "vgx_graph_owner.h"
 #include "vgx_graph_part.h"
 #include "vgx_graph_query.h"
 #include "vgx_image.h"
@@ -79,7 +80,7 @@ CUresult vgx_not_offered(struct vgx_session *s, const char *name) {
 void vgx_reason(struct vgx_session *s, CUresult result, const char *format, ...) {
   (void)s, (void)result, (void)format;
 }
-enum { OUT_OF_REACH = 0xbad, WHOLE_COPY = 6, SPLIT = 7 }; /* conditions.py */
+enum { OUT_OF_REACH = 0xbad, WHOLE_COPY = 6, SPLIT = 7, INSIDE = 6 }; /* conditions.py */
 
 bool vgx_is_pinned(struct vgx_session *s, uint64_t address, uint64_t nbytes) {
   (void)s, (void)nbytes;
@@ -146,6 +147,28 @@ CUresult vgx_graph_set_halves(struct vgx_session *s, CUgraphNode node, uint32_t 
                               bool to_host) {
   vgt_reach("vgx_graph_set_halves");
   (void)s, (void)node, (void)callback, (void)copy, (void)to_host;
+  return CUDA_SUCCESS;
+}
+
+bool vgx_graph_may_move(struct vgx_session *s, uint32_t graph, uint32_t parent) {
+  (void)s, (void)graph;
+  return parent != INSIDE;
+}
+
+CUresult vgx_graph_move_child(struct vgx_session *s, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                              CUgraph child, CUgraphNode *node) {
+  vgt_reach("vgx_graph_move_child");
+  (void)s, (void)graph, (void)child;
+  vgt_read(dependencies, count * sizeof *dependencies);
+  *node = vgt_object();
+  return CUDA_SUCCESS;
+}
+
+void vgx_graph_moved(struct vgx_session *s, uint32_t graph, uint32_t node) { (void)s, (void)graph, (void)node; }
+
+CUresult vgx_graph_swap_nodes(struct vgx_session *s, uint32_t node, uint32_t other) {
+  vgt_reach("vgx_graph_swap_nodes");
+  (void)s, (void)node, (void)other;
   return CUDA_SUCCESS;
 }
 

@@ -13,6 +13,7 @@ from tests.shim import (
     test_graph_child,
     test_graph_copies,
     test_graph_launch,
+    test_graph_move,
     test_graph_setting,
     test_graph_work,
 )
@@ -57,6 +58,7 @@ ASKED = {
         test_graph_copies,
         test_graph_child,
         test_graph_launch,
+        test_graph_move,
         test_graph_setting,
     )
     for name, test in vars(module).items()

@@ -156,7 +156,7 @@ assert read(array_) == back.raw == others.raw == other.raw
 source[:] = pageable(3)[:]
 run(executable(clone), s)  # a clone keeps the parameters of its own
 assert read(device) == back.raw == source.raw
-# in the other direction, before it is made executable; never between one process's memory and the device's
+# in the other direction, before it is made executable
 ok(set_params(a, whole(others, device)))
 ok(set_params(b, whole(device, source)))
 ok(set_params(c, whole(back, other)))
@@ -164,8 +164,7 @@ source[:] = pageable(4)[:]
 run(executable(graph), s)
 assert others.raw == pageable(3).raw and read(device) == source.raw and back.raw == other.raw
 assert exec_params(e, a, whole(others, device)) == 1
-assert set_params(c, whole(back, device)) == 1
-assert set_params(a, whole(device, array_)) == 801 and set_params(graph, whole(device, source)) == 1
+assert set_params(graph, whole(device, source)) == 1
 # pinned memory in the place of pageable memory
 pinned = new(cuda.cuMemHostAlloc, c_size_t(NBYTES), 0)
 ctypes.memmove(pinned, source, NBYTES)
@@ -175,5 +174,79 @@ ok(set_params(b, whole(array_, pinned)))
 pinned[:] = other[:]
 run(e, s)
 assert read(array_) == other.raw
+"""
+    )
+
+
+def test_copies_that_change_between_kinds_of_memory(simulate: Simulate) -> None:
+    """In a graph; in an executable one that is INVALID_VALUE, as the manual says."""
+    simulate(
+        PARTS
+        + """
+s, array_, device, more = stream(), new_array(), alloc(WIDTH * ROWS), alloc(WIDTH * ROWS)
+NBYTES = WIDTH * ROWS
+source, other, back = pageable(1), pageable(2), pageable()
+pinned = new(cuda.cuMemHostAlloc, c_size_t(NBYTES), 0)
+pinned = (ctypes.c_char * NBYTES).from_address(pinned.value)
+graph = new(cuda.cuGraphCreate, 0)
+first = add(cuda.cuGraphAddEmptyNode, graph, [])
+node = copy_node(graph, [first], whole(device, source))
+last = add(cuda.cuGraphAddHostNode, graph, [node], byref(host_node(says("last"), 1)))
+def edges():
+    count = c_size_t(9)
+    before, after = (c_void_p * 9)(), (c_void_p * 9)()
+    ok(cuda.cuGraphGetEdges(graph, before, after, byref(count)))
+    return sorted(zip(before[:count.value], after[:count.value]))
+known = edges()
+assert known == sorted([(first.value, node.value), (node.value, last.value)])
+places = {"pageable": source, "other": other, "back": back, "pinned": pinned, "array": array_, "device": device,
+          "more": more}
+seeds = iter(range(3, 99))
+old = None
+for dst, src in (("more", "device"), ("device", "pageable"), ("back", "other"), ("array", "pinned"), ("back", "array"),
+                 ("device", "more"), ("other", "back"), ("pinned", "device"), ("array", "pageable")):
+    params = whole(places[dst], places[src])
+    if old and "back" in (dst, src) and "device" in old:
+        assert exec_params(e, node, params) == 1, (dst, src)
+    ok(set_params(node, params))
+    found = params_of(node)
+    assert bytes(found) == bytes(params)
+    assert sorted(map(type_of, nodes(graph))) == [1, 3, 5] and edges() == known
+    seed = pageable(next(seeds))
+    copy_now(places[src], seed) if not isinstance(places[src], ctypes.Array) else places[src].__setitem__(
+        slice(None), seed.raw)
+    e, old = executable(graph), (dst, src)
+    said.clear()
+    run(e, s)
+    assert read(places[dst]) == seed.raw, (dst, src)
+    assert said == [("last", 1)]
+    if dst == "more":  # an executable graph keeps the kind of the memory
+        assert exec_params(e, node, whole(device, source)) == 1
+    if dst == "array" and src == "pageable":
+        assert exec_params(e, node, whole(more, device)) == 1
+        ok(exec_params(e, node, whole(array_, other)))
+        run(e, s)
+        assert read(array_) == other.raw
+
+# a captured copy, too
+begin(s)
+ok(cuda.cuMemcpyHtoDAsync_v2(device, source, c_size_t(NBYTES), s))
+ok(cuda.cuMemcpyDtoDAsync_v2(more, device, c_size_t(NBYTES), s))
+captured = end(s)
+a, b = nodes(captured)
+ok(set_params(a, whole(device, array_)))
+ok(set_params(b, whole(back, device)))
+clone = new(cuda.cuGraphClone, captured)
+found = new(lambda out: cuda.cuGraphNodeFindInClone(out, b, clone))
+ok(set_params(found, whole(more, device)))
+copy_now(array_, pageable(100))
+copy_now(more, source)
+run(executable(captured), s)
+assert back.raw == pageable(100).raw and read(more) == source.raw
+run(executable(clone), s)
+assert read(more) == pageable(100).raw
+
+# not in a graph whose nodes cannot be removed
+assert set_params(first, whole(device, source)) == 1
 """
     )

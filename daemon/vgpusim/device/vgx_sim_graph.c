@@ -125,6 +125,29 @@ CUresult vgx_sim_graph_add_locked(CUgraph graph, uint32_t type, struct vgx_sim_w
   return CUDA_SUCCESS;
 }
 
+void vgx_sim_node_remove_locked(CUgraphNode gone) {
+  CUgraph graph = gone->graph;
+  for (uint32_t i = 0; i < graph->count; i++) {
+    CUgraphNode node = graph->nodes[i];
+    uint32_t kept = 0;
+    for (uint32_t k = 0; k < node->dependency_count; k++)
+      if (node->dependencies[k] != gone->index) {
+        node->edges[kept] = node->edges[k];
+        node->dependencies[kept++] = node->dependencies[k] - (node->dependencies[k] > gone->index);
+      }
+    node->dependency_count = kept;
+  }
+  graph->count--;
+  int64_t steps = 1 + (gone->child ? (int64_t)gone->child->steps : 0);
+  for (uint32_t i = 0; i < gone->body_count; i++)
+    steps += 1 + (int64_t)gone->bodies[i]->steps;
+  vgx_sim_graph_grow_locked(graph, -steps);
+  for (uint32_t i = gone->index; i < graph->count; i++) {
+    graph->nodes[i] = graph->nodes[i + 1];
+    graph->nodes[i]->index = i;
+  }
+}
+
 CUgraph vgx_sim_graph_clone_locked(CUgraph original) {
   CUgraph clone = vgx_sim_graph_create();
   for (uint32_t i = 0; clone && i < original->count; i++) {
@@ -162,14 +185,14 @@ void vgx_sim_graph_grow_locked(CUgraph graph, int64_t steps) {
     graph->steps += (uint64_t)steps;
 }
 
-bool vgx_sim_graph_may_be_copied_locked(CUgraph graph) {
+bool vgx_sim_graph_has_locked(CUgraph graph, bool memory) {
   for (uint32_t i = 0; i < graph->count; i++) {
     const struct CUgraphNode_st *node = graph->nodes[i];
-    if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE || node->body_count ||
-        (node->child && !vgx_sim_graph_may_be_copied_locked(node->child)))
-      return false;
+    bool is_memory = node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE;
+    if ((memory ? is_memory : node->body_count > 0) || (node->child && vgx_sim_graph_has_locked(node->child, memory)))
+      return true;
   }
-  return true;
+  return false;
 }
 
 /* The nesting depth of a graph. */

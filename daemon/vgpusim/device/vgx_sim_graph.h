@@ -52,6 +52,7 @@ struct CUgraph_st {
   uint64_t steps;                       /* of the graph and those within it: vgx_sim_graph_count */
   CUgraphNode owner;                    /* the node it lies in; NULL: none */
   uint32_t height;                      /* of the child graphs within it */
+  bool moved;                           /* `owner` holds this graph itself, not a copy of it */
   bool capturing;                       /* a capture adds nodes to the graph */
   struct vgx_sim_condition *conditions; /* made for it (vgx_sim_graph_condition.c) */
 };
@@ -70,8 +71,11 @@ CUresult vgx_sim_graph_add(CUgraphNode *made, CUgraph graph, const CUgraphNode *
 CUresult vgx_sim_graph_embed_locked(CUgraphNode node, CUgraph child);
 /* Give a conditional node its graphs. No lock held. */
 CUresult vgx_sim_graph_put_bodies(CUgraphNode node, uint32_t count);
-/* Whether the graph can be cloned: memory and conditions belong to one graph alone. */
-bool vgx_sim_graph_may_be_copied_locked(CUgraph graph);
+/* Whether a graph, or one of its child graphs, has nodes of memory (`memory`) or conditional ones: such graphs are not
+ * cloned, because memory and conditions belong to one graph alone. */
+bool vgx_sim_graph_has_locked(CUgraph graph, bool memory);
+/* Remove a node from its graph: the nodes behind it move up, since a node's index is its place in the graph. */
+void vgx_sim_node_remove_locked(CUgraphNode node);
 uint64_t vgx_sim_graph_count(CUgraph graph); /* of steps, with those of the graphs within it; runtime lock held */
 /* A graph has gained (or lost, if negative) steps, and so have those it lies in. Runtime lock held. */
 void vgx_sim_graph_grow_locked(CUgraph graph, int64_t steps);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "vgx_sim_graph.h"
+#include "vgx_sim_graph_part.h"
 #include "vgx_sim_runtime.h"
 #include "vgx_sim_watch_memory.h"
 
@@ -102,11 +103,13 @@ static struct vgx_sim_condition *find(CUgraph graph, CUgraphConditionalHandle ha
   return c;
 }
 
-/* Only conditional nodes are added by this function; the client adds other types by their own functions. If the node's
- * graphs cannot be created, it stays as an empty node. */
+/* Only conditional nodes and moved graphs are added by this function; the client adds other nodes by functions of their
+ * own. If a conditional node's graphs cannot be created, it stays as an empty node. */
 CUresult vgx_sim_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                    const CUgraphEdgeData *dependencyData, size_t numDependencies,
                                    CUgraphNodeParams *nodeParams) {
+  if (nodeParams && nodeParams->type == CU_GRAPH_NODE_TYPE_GRAPH && nodeParams->graph.ownership && !dependencyData)
+    return vgx_sim_graph_move(phGraphNode, hGraph, dependencies, numDependencies, nodeParams->graph.graph);
   if (!nodeParams || nodeParams->type != CU_GRAPH_NODE_TYPE_CONDITIONAL || dependencyData)
     return CUDA_ERROR_NOT_SUPPORTED;
   CUDA_CONDITIONAL_NODE_PARAMS *p = &nodeParams->conditional;

@@ -127,7 +127,7 @@ CUresult vgx_sim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph h
   exec->ctx = ctx;
   exec->flags = flags;
   vgx_sim_lock();
-  result = vgx_sim_plan_create_locked(hGraph, &exec->plan);
+  result = hGraph->moved ? CUDA_ERROR_INVALID_VALUE : vgx_sim_plan_create_locked(hGraph, &exec->plan);
   for (uint32_t i = 0; exec->plan && i < exec->plan->count; i++)
     if (vgx_sim_is_foreign(&exec->plan->steps[i], ctx) && result == CUDA_SUCCESS)
       result = CUDA_ERROR_NOT_SUPPORTED; /* work of several contexts */

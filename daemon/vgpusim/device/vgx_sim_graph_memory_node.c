@@ -5,6 +5,14 @@
 
 enum { LOCATION_DEVICE = 1, ALLOCATION_PINNED = 1 };
 
+/* The manual: nodes of memory cannot be added to the graph inside a child graph's node. */
+static bool is_child(CUgraph graph) {
+  vgx_sim_lock();
+  bool child = vgx_sim_is_graph(graph) && graph->owner && graph->owner->child == graph;
+  vgx_sim_unlock();
+  return child;
+}
+
 CUresult vgx_sim_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                         size_t numDependencies, CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams) {
   CUcontext ctx;
@@ -16,7 +24,7 @@ CUresult vgx_sim_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph
       nodeParams->accessDescCount > VGX_SIM_GRAPH_ACCESS_MAX ||
       (nodeParams->accessDescCount && !nodeParams->accessDescs))
     return CUDA_ERROR_INVALID_VALUE;
-  if (nodeParams->poolProps.handleTypes || nodeParams->poolProps.location.type != LOCATION_DEVICE)
+  if (nodeParams->poolProps.handleTypes || nodeParams->poolProps.location.type != LOCATION_DEVICE || is_child(hGraph))
     return CUDA_ERROR_NOT_SUPPORTED;
   struct vgx_sim_device *device = vgx_sim_device_at(nodeParams->poolProps.location.id);
   if (!device)
@@ -44,7 +52,7 @@ CUresult vgx_sim_cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGraph,
   struct vgx_sim_op *op;
   CUresult result = vgx_sim_enter(&ctx);
   if (result == CUDA_SUCCESS)
-    result = vgx_sim_graph_memory_release(dptr, true, &op);
+    result = is_child(hGraph) ? CUDA_ERROR_NOT_SUPPORTED : vgx_sim_graph_memory_release(dptr, true, &op);
   if (result != CUDA_SUCCESS)
     return result;
   if (!op)

@@ -1,5 +1,6 @@
 /* Nodes that hold a host function or a graph, and clones of graphs. Locking: the runtime lock; see vgx_sim_graph.h. */
-#include "vgx_sim_graph.h"
+#include "vgx_sim_graph_part.h"
+
 #include "vgx_sim_runtime.h"
 #include "vgx_sim_stream.h"
 
@@ -7,7 +8,7 @@
 
 static CUresult copy(CUgraph original, CUgraph *clone) {
   vgx_sim_lock();
-  bool allowed = vgx_sim_graph_may_be_copied_locked(original);
+  bool allowed = !vgx_sim_graph_has_locked(original, true) && !vgx_sim_graph_has_locked(original, false);
   *clone = allowed ? vgx_sim_graph_clone_locked(original) : NULL;
   vgx_sim_unlock();
   return !allowed ? CUDA_ERROR_NOT_SUPPORTED : *clone ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -37,28 +38,57 @@ CUresult vgx_sim_cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOrigin
   return result;
 }
 
-/* The node is added first: if the child cannot be put into it, it stays as an empty node. */
+/* Add a node that owns `child`. On failure the caller still does. */
+static CUresult add(CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUgraph child) {
+  CUgraphNode node;
+  CUresult result = vgx_sim_graph_add(&node, graph, dependencies, count, VGX_SIM_NODE_GRAPH, NULL, NULL);
+  if (result != CUDA_SUCCESS)
+    return result;
+  vgx_sim_lock();
+  result = vgx_sim_graph_embed_locked(node, child);
+  if (result != CUDA_SUCCESS)
+    vgx_sim_node_remove_locked(node);
+  vgx_sim_unlock();
+  if (result == CUDA_SUCCESS)
+    *made = node;
+  else
+    vgx_sim_node_destroy(node);
+  return result;
+}
+
 CUresult vgx_sim_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                                           size_t numDependencies, CUgraph childGraph) {
-  CUgraphNode made;
   if (!phGraphNode || !vgx_sim_is_graph(hGraph) || !vgx_sim_is_graph(childGraph))
     return CUDA_ERROR_INVALID_VALUE;
   CUgraph child;
-  CUresult result = copy(childGraph, &child);
+  vgx_sim_lock();
+  bool moved = childGraph->moved;
+  vgx_sim_unlock();
+  CUresult result = moved ? CUDA_ERROR_INVALID_VALUE : copy(childGraph, &child);
   if (result != CUDA_SUCCESS)
     return result;
-  result = vgx_sim_graph_add(&made, hGraph, dependencies, numDependencies, VGX_SIM_NODE_GRAPH, NULL, NULL);
-  if (result == CUDA_SUCCESS) {
-    vgx_sim_lock();
-    result = vgx_sim_graph_embed_locked(made, child);
-    if (result != CUDA_SUCCESS)
-      made->type = VGX_SIM_NODE_EMPTY;
-    vgx_sim_unlock();
-  }
-  if (result == CUDA_SUCCESS)
-    *phGraphNode = made;
-  else
+  result = add(phGraphNode, hGraph, dependencies, numDependencies, child);
+  if (result != CUDA_SUCCESS)
     vgx_sim_graph_destroy(child);
+  return result;
+}
+
+/* The manual: a moved graph may have nodes of memory, but no conditional ones. */
+CUresult vgx_sim_graph_move(CUgraphNode *made, CUgraph graph, const CUgraphNode *dependencies, size_t count,
+                            CUgraph child) {
+  if (!made || !vgx_sim_is_graph(graph) || !vgx_sim_is_graph(child))
+    return CUDA_ERROR_INVALID_VALUE;
+  vgx_sim_lock();
+  bool owned = child->owner || child->capturing, conditional = vgx_sim_graph_has_locked(child, false);
+  for (CUgraph at = graph; at && !owned; at = at->owner ? at->owner->graph : NULL)
+    owned = at == child; /* it would lie in itself */
+  vgx_sim_unlock();
+  if (owned || conditional)
+    return owned ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
+  CUresult result = add(made, graph, dependencies, count, child);
+  vgx_sim_lock();
+  child->moved = result == CUDA_SUCCESS;
+  vgx_sim_unlock();
   return result;
 }
 

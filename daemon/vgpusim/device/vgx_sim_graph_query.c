@@ -7,40 +7,16 @@
 
 #include <string.h>
 
-/* Remove a node. The nodes behind it move up, since a node's index is its place in the graph. */
-static void remove_locked(CUgraphNode gone) {
-  CUgraph graph = gone->graph;
-  for (uint32_t i = 0; i < graph->count; i++) {
-    CUgraphNode node = graph->nodes[i];
-    uint32_t kept = 0;
-    for (uint32_t k = 0; k < node->dependency_count; k++)
-      if (node->dependencies[k] != gone->index) {
-        node->edges[kept] = node->edges[k];
-        node->dependencies[kept++] = node->dependencies[k] - (node->dependencies[k] > gone->index);
-      }
-    node->dependency_count = kept;
-  }
-  graph->count--;
-  int64_t steps = 1 + (gone->child ? (int64_t)gone->child->steps : 0);
-  for (uint32_t i = 0; i < gone->body_count; i++)
-    steps += 1 + (int64_t)gone->bodies[i]->steps;
-  vgx_sim_graph_grow_locked(graph, -steps);
-  for (uint32_t i = gone->index; i < graph->count; i++) {
-    graph->nodes[i] = graph->nodes[i + 1];
-    graph->nodes[i]->index = i;
-  }
-}
-
 CUresult vgx_sim_cuGraphDestroyNode(CUgraphNode hNode) {
   if (!vgx_sim_is_node(hNode))
     return CUDA_ERROR_INVALID_VALUE;
   vgx_sim_lock();
   bool capturing = hNode->graph->capturing; /* the capture refers to nodes by their index */
-  bool stays = hNode->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || hNode->type == CU_GRAPH_NODE_TYPE_MEM_FREE;
+  bool stays = vgx_sim_graph_has_locked(hNode->graph, true);
   if (!capturing && !stays)
-    remove_locked(hNode);
+    vgx_sim_node_remove_locked(hNode);
   vgx_sim_unlock();
-  if (stays) /* the manual forbids destroying these nodes */
+  if (stays) /* the manual: a node of a graph that has nodes of memory cannot be destroyed */
     return CUDA_ERROR_NOT_SUPPORTED;
   if (capturing)
     return CUDA_ERROR_NOT_PERMITTED;

@@ -34,7 +34,7 @@ CUresult vgx_sim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CU
   struct vgx_sim_plan *plan = NULL;
   int reason = CU_GRAPH_EXEC_UPDATE_ERROR;
   vgx_sim_lock();
-  result = vgx_sim_plan_create_locked(hGraph, &plan);
+  result = hGraph->moved ? CUDA_ERROR_INVALID_VALUE : vgx_sim_plan_create_locked(hGraph, &plan);
   if (result == CUDA_SUCCESS) {
     struct vgx_sim_plan *old = hGraphExec->plan;
     reason = plan->count == old->count ? compare(hGraphExec->ctx, old->steps, plan->steps, plan->count)

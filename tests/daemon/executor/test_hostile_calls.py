@@ -28,7 +28,7 @@ from tests.daemon.running import ENVIRONMENT, Running, vgpud_with_real_workers, 
 
 EXECUTOR_THREADS = 512  # vgx_serve.h
 FOREVER = 2**64 - 1
-OUT_OF_MEMORY, INVALID_HANDLE, ILLEGAL_ADDRESS = 2, 400, 700
+INVALID_VALUE, OUT_OF_MEMORY, INVALID_HANDLE, ILLEGAL_ADDRESS = 1, 2, 400, 700
 GONE = "client closed while its calls were being executed"
 
 
@@ -181,6 +181,30 @@ def test_a_graph_gets_no_second_handle(running):
         hostile.ok("vgpuCaptureBegin", hStream=STREAM, graph=1)
         hostile.send("cuStreamEndCapture", hStream=STREAM, phGraph=2)
         assert hostile.ended() == ("exit 1", "protocol violation: the end of a capture whose graph has a handle")
+
+
+def test_a_graph_that_moved_ends_with_its_node(running):
+    """A client can neither move a graph twice nor into itself, nor exchange nodes of two graphs."""
+    moved, other, outer = 1, 2, 3
+    with HostileSession(running) as hostile:
+        for graph in (moved, other, outer):
+            hostile.ok("cuGraphCreate", phGraph=graph)
+            hostile.ok("cuGraphAddEmptyNode", phGraphNode=graph, hGraph=graph)
+
+        def move(graph: int, into: int, node: int) -> int:
+            return hostile.call("vgpuGraphMoveChild", phGraphNode=node, hGraph=into, childGraph=graph)[0]
+
+        assert move(moved, moved, 10) == INVALID_VALUE
+        assert move(moved, outer, 11) == 0
+        assert move(moved, other, 12) == move(outer, moved, 13) == INVALID_VALUE
+        assert hostile.call("vgpuGraphSwapNodes", hNode=11, other=moved)[0] == INVALID_VALUE
+        hostile.ok("vgpuGraphSwapNodes", hNode=11, other=outer)
+        hostile.ok("cuGraphNodeGetType", hNode=moved)
+        hostile.ok("cuGraphDestroyNode", hNode=outer)  # the id of the node that owns the graph
+        assert hostile.call("cuGraphNodeGetType", hNode=moved)[0] == INVALID_HANDLE
+        assert move(other, outer, 14) == 0
+        hostile.send_queued("cuGraphDestroy", hGraph=outer)
+        assert hostile.call("cuGraphNodeGetType", hNode=other)[0] == INVALID_HANDLE
 
 
 def test_a_flag_whose_memory_is_gone_is_a_violation(running):

@@ -227,6 +227,7 @@ static const struct walk {
     {vgt_walk_bulk, NULL, PLAIN, 0, false},
     {vgt_walk_limits, NULL, QUOTA, 0, false},
     {vgt_walk_halves, NULL, PLAIN, 0, false},
+    {vgt_walk_moved, NULL, PLAIN, 0, false},
     {vgt_walk_captured, NULL, PLAIN, 0, false},
     {textures, NULL, PLAIN, 0, false},
     {few, NULL, FEW, 7, false},

@@ -72,6 +72,31 @@ void vgt_walk_halves(int fd) {
             .depth = 1);
 }
 
+/* Graphs that move into nodes, but not into themselves and not twice; nodes that take each other's place. */
+void vgt_walk_moved(int fd) {
+  const uint32_t first = vgt_walk_first_id + 120, second = first + 1, third = first + 2, node = vgt_walk_first_id + 400;
+  uint64_t answer[64];
+  for (uint32_t graph = first; graph <= third; graph++) {
+    VGT_ASK(fd, cuGraphCreate, .phGraph = graph);
+    VGT_ASK(fd, cuGraphAddEmptyNode, .phGraphNode = node + graph - first, .hGraph = graph);
+  }
+  VGT_ASK(fd, vgpuGraphMoveChild, .phGraphNode = node + 10, .hGraph = first, .childGraph = first);
+  VGT_ASK(fd, vgpuGraphMoveChild, .phGraphNode = node + 11, .hGraph = first, .childGraph = second);
+  VGT_ASK(fd, vgpuGraphMoveChild, .phGraphNode = node + 12, .hGraph = second, .childGraph = first);
+  VGT_ASK(fd, vgpuGraphMoveChild, .phGraphNode = node + 13, .hGraph = third, .childGraph = second);
+  VGT_ASK(fd, vgpuGraphMoveChild, .phGraphNode = node + 14, .hGraph = second, .childGraph = third);
+  VGT_ASK(fd, cuGraphDestroy, .hGraph = second);
+  VGT_ASK(fd, vgpuGraphSwapNodes, .hNode = node, .other = node + 11);
+  VGT_ASK(fd, vgpuGraphSwapNodes, .hNode = node, .other = node);
+  VGT_ASK(fd, vgpuGraphSwapNodes, .hNode = node, .other = node + 1); /* of another graph */
+  VGT_ASK(fd, cuGraphInstantiateWithFlags, .phGraphExec = vgt_walk_first_id + 40, .hGraph = first);
+  VGT_ASK(fd, cuGraphDestroyNode, .hNode = node + 11);
+  name_nodes(fd, second, node + 20, 1);
+  VGT_ASK(fd, cuGraphDestroyNode, .hNode = node); /* with both graphs */
+  name_nodes(fd, third, node + 21, 1);
+  VGT_ASK(fd, cuGraphDestroy, .hGraph = first);
+}
+
 /* A copy between arrays that a stream captures, and its node's parameters; a graph's own memory. */
 void vgt_walk_captured(int fd) {
   const uint32_t graph = vgt_walk_first_id + 110, own = graph + 1, node = vgt_walk_first_id + 300;

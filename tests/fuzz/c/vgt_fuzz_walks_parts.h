@@ -23,6 +23,7 @@ void vgt_walk_limits(int fd);
 
 /* Graphs. */
 void vgt_walk_halves(int fd);
+void vgt_walk_moved(int fd);
 void vgt_walk_captured(int fd);
 
 enum { VGT_WALK_WRONGS = 13 };
