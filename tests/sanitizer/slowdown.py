@@ -2,9 +2,9 @@
 [KERNEL...]` prints two rows for each kernel, by processor time and by the clock, as soon as they are measured.
 
 A number is the least of the kernel's launches under the tool, divided by that of plain runs, which are measured before
-and after the tools; the mean of the two counts. By the clock racecheck and initcheck are slower still on several
-processors, as they run on one thread; on a busy machine only processor time says something. What is not begun within
---seconds is left out."""
+and after the tools; the mean of the two counts. By the clock initcheck is slower still on several processors, as it
+runs on one thread, and so is racecheck where blocks have no barriers; on a busy machine only processor time says
+something. What is not begun within --seconds is left out."""
 
 from __future__ import annotations
 
@@ -53,13 +53,15 @@ def processes(endpoint: UnixEndpoint) -> list[Path]:
     return [Path("/proc") / pid for pid in found]
 
 
-def processor_s(folders: Sequence[Path]) -> float:
-    """The processor time that the threads of these processes have used so far."""
-    used_ns = 0
-    for thread in [thread for folder in folders for thread in folder.glob("task/*/schedstat")]:
-        with suppress(OSError):  # it has ended
-            used_ns += int(thread.read_text().split()[0])
-    return used_ns / 1e9
+def processor_s(folders: Sequence[Path]) -> dict[Path, float]:
+    """The processor time that each thread of these processes has used so far."""
+    used_s = {}
+    for folder in folders:
+        with suppress(OSError):  # the process has ended
+            for thread in folder.glob("task/*/schedstat"):
+                with suppress(OSError):  # the thread has ended
+                    used_s[thread] = int(thread.read_text().split()[0]) / 1e9
+    return used_s
 
 
 def measure(program: Path, kernel: str, endpoint: UnixEndpoint) -> tuple[float, float]:
@@ -83,7 +85,9 @@ def measure(program: Path, kernel: str, endpoint: UnixEndpoint) -> tuple[float, 
             line = run.stdout.readline()
             if not line or line.startswith(kernel):
                 break
-            launches.append((processor_s(folders) - before_s, float(line)))
+            after_s = processor_s(folders)
+            used_s = sum(after_s[thread] - before_s.get(thread, 0) for thread in after_s)
+            launches.append((used_s, float(line)))
     if not launches or run.returncode:
         raise SystemExit(f"slowdown: {kernel} failed")
     return min(used_s for used_s, _ in launches), min(wall_s for _, wall_s in launches)

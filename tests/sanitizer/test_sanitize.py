@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -72,6 +73,24 @@ def test_planted_faults(program: Path, tool: str) -> None:
     assert len(chosen) == len(SOME[tool])
     result, _ = corpus.check(tool, chosen, (program,))
     assert (result.missed, result.false, result.unwatched) == ([], [], [])
+
+
+def test_racecheck_finds_the_same_on_several_processors(program: Path) -> None:
+    """Blocks run ahead of their turn there (issue 16); on one processor a launch has one thread."""
+    chosen = [case for case in corpus.cases((program,)) if case.name in SOME["racecheck"]]
+    everywhere = os.sched_getaffinity(0)
+    found = []
+    for processors in ({min(everywhere)}, everywhere):
+        os.sched_setaffinity(0, processors)
+        try:
+            reports, _, _ = corpus.run("racecheck", chosen, (program,))
+        finally:
+            os.sched_setaffinity(0, everywhere)
+        names = ("session", "kind", "kernel", "hazard", "place", "before_place", "block", "thread", "count")
+        found.append([[report.get(name) for name in names] for report in reports])
+    one, several = (sorted(each, key=str) for each in found)
+    assert one == several
+    assert len(one) > len(chosen)
 
 
 def test_each_load_of_unset_memory_is_named(program: Path) -> None:

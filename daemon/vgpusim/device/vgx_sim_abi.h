@@ -67,10 +67,10 @@ struct vgx_sim_known {
 
 /* One pool thread. */
 struct vgx_sim_thread {
-  uint8_t *shared;    /* 0: base of the thread's shared window: no 32-bit offset leaves its slot (vgx_sim_reach.h) */
-  uint8_t *frames;    /* 8: scratch of CompiledKernel.frame_nbytes bytes, 64-byte aligned: warp state, out of reach */
-  uint32_t sm;        /* 16: %smid */
-  uint32_t warp_base; /* 20: reserved, 0 */
+  uint8_t *shared; /* 0: base of the thread's shared window: no 32-bit offset leaves its slot (vgx_sim_reach.h) */
+  uint8_t *frames; /* 8: scratch of CompiledKernel.frame_nbytes bytes, 64-byte aligned: warp state, out of reach */
+  uint32_t sm;     /* 16: %smid */
+  uint32_t number; /* 20: of the thread in its launch */
   /* Which warp this thread is running. The scheduler sets the CTA, a kernel the warp as it begins or resumes one. */
   uint32_t cta[3];    /* 24 */
   uint32_t warp;      /* 36: in the CTA; UINT32_MAX: not known */
@@ -146,6 +146,9 @@ struct vgx_sim_services {
   /* For watched kernels: see vgx_sim_watch.h. */
   uint32_t (*pair)(struct vgx_sim_services *, struct vgx_sim_thread *, const struct vgx_sim_site *first, uint64_t base,
                    const struct vgx_sim_site *second, uint64_t second_base);
+  /* Called by the scheduler when a CTA of a watched launch has ended (vgx_sim_watch_turn.c). Returns 0 if the thread
+   * better leaves the others to other threads. */
+  int32_t (*end_cta)(struct vgx_sim_services *, const struct vgx_sim_thread *);
 };
 
 enum vgx_sim_changed {

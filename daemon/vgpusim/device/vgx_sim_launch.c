@@ -19,6 +19,7 @@
 #include "vgx_sim_run.h"
 #include "vgx_sim_runtime.h"
 #include "vgx_sim_watch.h"
+#include "vgx_sim_watch_turn.h"
 
 #define PARAMS_PADDING 16u       /* bytes behind the parameter block that must be readable (vgx_sim_abi.h) */
 #define PARAMS_NBYTES_MAX 32764u /* as a card's */
@@ -254,7 +255,8 @@ static CUresult create_pinned(CUcontext ctx, CUfunction f, const uint32_t grid[3
   bool interleaved = v->compiled.code->turns == VGX_SIM_INTERLEAVED;
   bool each = interleaved && vgx_sim_tools && l->job.launch.cta_count <= WATCHED_CTAS_MAX;
   l->together = resident || each || vgx_sim_cluster_size(cluster) > 1;
-  l->job.alone = (vgx_sim_tools & (VGX_SIM_INITCHECKS | VGX_SIM_RACECHECK)) != 0;
+  l->job.in_order = !l->together && vgx_sim_watch_goes_ahead(vgx_sim_tools, v->compiled.code->turns);
+  l->job.alone = !l->job.in_order && (vgx_sim_tools & (VGX_SIM_INITCHECKS | VGX_SIM_RACECHECK)) != 0;
   result = lay_out(l, resident, vgx_sim_cluster_size(cluster));
   l->job.launch.places = interleaved && (each || !vgx_sim_tools) ? count_places(ctx, f, l) : 1;
   if (result != CUDA_SUCCESS) {

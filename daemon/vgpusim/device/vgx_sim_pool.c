@@ -18,6 +18,7 @@
 #include "vgx_sim_runtime.h"
 #include "vgx_sim_schedule.h"
 #include "vgx_sim_scratch.h"
+#include "vgx_sim_watch.h"
 
 #define THREADS_MAX 256u
 #define STACK_NBYTES (8ull << 20)
@@ -76,6 +77,7 @@ static void participate(struct running *r, uint32_t region) {
   call.thread = vgx_sim_scratch_prepare(job, &call.launch);
   if (call.thread) {
     call.launch.region = region;
+    call.thread->number = region;
     call.thread->warp = VGX_SIM_NO_WARP;
     vgx_sim_schedule_init(call.thread);
     vgx_sim_guarded(&r->stop, call_kernel, &call, &fault);
@@ -241,13 +243,15 @@ CUresult vgx_sim_pool_run(struct vgx_sim_job *job, struct vgx_sim_fault *fault) 
   uint64_t threads = job->alone ? 1 : ctas < pool_threads + 1 ? ctas : pool_threads + 1;
   if (job->threads_max && threads > job->threads_max)
     threads = job->threads_max;
+  if (job->in_order && threads > VGX_SIM_WATCH_THREADS)
+    threads = VGX_SIM_WATCH_THREADS;
   /* Chunks are small, so that threads finish at about the same time, but large enough that claiming them costs little.
    */
   uint64_t chunk = ctas / (threads * 64);
-  job->launch.cta_chunk = job->alone ? ctas : chunk < 1 ? 1 : chunk > 64 ? 64 : chunk;
+  job->launch.cta_chunk = job->alone ? ctas : chunk < 1 || job->in_order ? 1 : chunk > 64 ? 64 : chunk;
   struct vgx_sim_region regions[THREADS_MAX];
   divide(regions, (uint32_t)threads, job->first_cta, ctas);
-  job->launch.regions = regions;
+  job->launch.regions = job->in_order ? NULL : regions;
   job->launch.region_count = (uint32_t)threads;
   job->launch.next_cta = &r.next_cta;
   job->launch.stop = &r.stop;

@@ -25,6 +25,7 @@ struct vgx_sim_job {
   const struct CUgreenCtx_st *green; /* whose multiprocessors it uses; NULL: all */
   uint32_t threads_max;              /* 0: any number */
   bool alone;                        /* one thread runs every CTA: they are resident */
+  bool in_order;                     /* CTAs begin one by one, in ascending order */
 };
 
 /* Run a launch on this thread and the pool's; returns when no thread is in the kernel any more. The first fault stops

@@ -36,6 +36,7 @@ void vgx_sim_races_destroy(struct vgx_sim_races *races) {
     return;
   }
   vgx_sim_race_release_shared(&races->shared);
+  free(races->loads);
   free(races);
 }
 
@@ -75,20 +76,12 @@ static bool join(struct vgx_sim_clock *to, const struct vgx_sim_clock *from, uin
 
 void vgx_sim_races_begin(struct vgx_sim_races *r, const struct vgx_sim_launch *launch, uint64_t cta, bool alone) {
   uint32_t id = (uint32_t)launch->launch_id, threads = launch->block[0] * launch->block[1] * launch->block[2];
-  if (launches[id % LAUNCHES].launch != id || !launches[id % LAUNCHES].first) {
-    vgx_sim_race_clear_sites(); /* those of modules that are gone, too */
-    vgx_sim_race_reset_uses();
-    launches[id % LAUNCHES].launch = id;
-    launches[id % LAUNCHES].first = vgx_sim_race_last_epoch() + 1;
-  }
   vgx_sim_race_clear_shared(r, (uint32_t)((1ull << r->warp_count) - 1));
   if (r->launch != id && r->shared.traces)
     vgx_sim_race_traces_clear(r->shared.traces);
   r->launch = id;
   r->cta = (uint32_t)cta;
   uint32_t warp_count = (threads + 31) / 32 < WARPS ? (threads + 31) / 32 : WARPS;
-  r->first_of_launch = launches[id % LAUNCHES].first;
-  r->first = vgx_sim_race_last_epoch() + 1;
   for (uint32_t w = 0; w < warp_count; w++)
     r->current[w].epoch = 0;
   for (uint32_t w = 0; w < warp_count && !(r->at_begin && r->warp_count == warp_count); w++) {
@@ -107,6 +100,19 @@ void vgx_sim_races_begin(struct vgx_sim_races *r, const struct vgx_sim_launch *l
   r->fenced = 0;
   r->used_objects = 0;
   r->alone = alone;
+  r->loads_nbytes = 0;
+}
+
+void vgx_sim_races_enter(struct vgx_sim_races *r, const struct vgx_sim_launch *launch) {
+  uint32_t id = (uint32_t)launch->launch_id;
+  if (launches[id % LAUNCHES].launch != id || !launches[id % LAUNCHES].first) {
+    vgx_sim_race_clear_sites(); /* those of modules that are gone, too */
+    vgx_sim_race_reset_uses();
+    launches[id % LAUNCHES].launch = id;
+    launches[id % LAUNCHES].first = vgx_sim_race_last_epoch() + 1;
+  }
+  r->first_of_launch = launches[id % LAUNCHES].first;
+  r->first = vgx_sim_race_last_epoch() + 1;
 }
 
 /* Set the times of the objects in the warp's last uses. */

@@ -18,8 +18,10 @@ struct vgx_sim_warp_access {
 
 struct vgx_sim_races *vgx_sim_races_create(void);
 void vgx_sim_races_destroy(struct vgx_sim_races *races);
-/* `alone`: the launch runs one CTA at a time. */
+/* A CTA begins. `alone`: the launch runs one CTA at a time, or as if it did. */
 void vgx_sim_races_begin(struct vgx_sim_races *races, const struct vgx_sim_launch *launch, uint64_t cta, bool alone);
+/* From now on the CTA's accesses of global memory can be noted. */
+void vgx_sim_races_enter(struct vgx_sim_races *races, const struct vgx_sim_launch *launch);
 /* False: memory is short. */
 bool vgx_sim_races_access(struct vgx_sim_watch *watch, struct vgx_sim_races *races, const struct vgx_sim_thread *thread,
                           const struct vgx_sim_site *site, const struct vgx_sim_warp_access *access);

@@ -20,6 +20,7 @@
 
 #include "vgx_sim_reach.h"
 #include "vgx_sim_watch_report.h"
+#include "vgx_sim_watch_turn.h"
 
 #define FENCES (1u << 16)
 #define SITES (VGX_SIM_NOTE_SITE_MAX + 1)
@@ -125,6 +126,7 @@ static void report(const struct vgx_sim_race_access *a, const struct vgx_sim_rac
   const uint32_t *block = watch->launch->block, *grid = watch->launch->grid;
   uint32_t thread = before->thread, cta = before->cta;
   char other[96], hazard[32];
+  vgx_sim_watch_take_turn(watch, a->thread);
   snprintf(hazard, sizeof hazard, "%s-after-%s", a->stores ? "write" : "read", stored ? "write" : "read");
   watch->error_count++;
   if (!vgx_sim_report_admits(watch, a->site))

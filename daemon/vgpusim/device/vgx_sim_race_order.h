@@ -47,6 +47,8 @@ struct vgx_sim_race_shared {
 /* A CTA that runs. */
 struct vgx_sim_races {
   struct vgx_sim_race_shared shared;
+  uint8_t *loads; /* to be noted when it is the CTA's turn: vgx_sim_race_ahead.c; NULL: none yet */
+  uint32_t loads_nbytes;
   uint32_t launch, cta, warp_count;
   uint32_t first_of_launch, first; /* epochs: those before are of other launches, of other CTAs in this memory */
   struct vgx_sim_clock warps[VGX_SIM_WARPS_MAX]; /* each warp's vector clock */

@@ -20,9 +20,11 @@
 #include "vgx_sim_queue.h"
 #include "vgx_sim_runtime.h"
 #include "vgx_sim_sample.h"
+#include "vgx_sim_schedule.h"
 #include "vgx_sim_scratch.h"
 #include "vgx_sim_tensor.h"
 #include "vgx_sim_watch.h"
+#include "vgx_sim_watch_turn.h"
 
 #define MESSAGE_NBYTES 1280u
 #define NULL_NBYTES (1u << 16) /* an address below it is a null pointer with an index */
@@ -48,12 +50,23 @@ static struct run *of_services(struct vgx_sim_services *services) {
   return (struct run *)((char *)services - offsetof(struct run, services));
 }
 
+/* What is not memory, but seen by others, has an order, too. */
+static void wait_for_turn(struct vgx_sim_services *services) {
+  if (!services->watch)
+    return;
+  vgx_sim_service_begin();
+  vgx_sim_watch_take_turn(services->watch, vgx_sim_schedule_running());
+  vgx_sim_service_end();
+}
+
 static int32_t serve_vprintf(struct vgx_sim_services *services, const char *format, const uint8_t *args) {
+  wait_for_turn(services);
   return vgx_sim_output_format(of_services(services)->ctx, format, args);
 }
 
 static _Noreturn void fail_with(struct run *l, CUresult result, const char *message) {
   uint32_t taken = 0;
+  wait_for_turn(&l->services);
   if (__atomic_compare_exchange_n(&l->message_taken, &taken, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
     size_t n = 0;
     for (; message && message[n] && n < sizeof l->message - 1; n++)
@@ -122,6 +135,7 @@ static void serve_assertfail(struct vgx_sim_services *services, const char *mess
   copy_string(what, sizeof what, message);
   copy_string(where, sizeof where, file);
   copy_string(who, sizeof who, function);
+  wait_for_turn(services);
   vgx_sim_service_begin();
   put_place(place, sizeof place, l->launch, cta, thread);
   int n = snprintf(text, sizeof text, "%s:%u: %s: %s Assertion `%s` failed.\n", where, line, who, place, what);
@@ -188,6 +202,7 @@ static void serve_absent(struct vgx_sim_services *services, uint64_t pointer, co
 }
 
 static void *serve_malloc(struct vgx_sim_services *services, uint64_t nbytes) {
+  wait_for_turn(services);
   vgx_sim_service_begin();
   void *block = vgx_sim_heap_allocate(of_services(services)->ctx, nbytes);
   vgx_sim_service_end();
@@ -196,6 +211,7 @@ static void *serve_malloc(struct vgx_sim_services *services, uint64_t nbytes) {
 
 static void serve_free(struct vgx_sim_services *services, void *pointer) {
   struct run *l = of_services(services);
+  wait_for_turn(services);
   vgx_sim_service_begin();
   bool valid = vgx_sim_heap_free(l->ctx, pointer);
   vgx_sim_service_end();
@@ -215,6 +231,7 @@ static uint8_t *serve_another(struct vgx_sim_services *services, struct vgx_sim_
 static uint64_t serve_device_runtime(struct vgx_sim_services *services, uint32_t question, uint64_t a, uint64_t b,
                                      uint64_t c, uint64_t d, uint64_t e) {
   const struct run *run = of_services(services);
+  wait_for_turn(services);
   vgx_sim_service_begin();
   uint64_t answer = vgx_sim_child_ask(run->family, run->op, question, (uint64_t[]){a, b, c, d, e});
   vgx_sim_service_end();
@@ -313,7 +330,8 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
                                  {0},
                                  {0},
                                  0,
-                                 vgx_sim_serve_pair},
+                                 vgx_sim_serve_pair,
+                                 vgx_sim_serve_end_cta},
                     .ctx = l->ctx,
                     .op = l,
                     .family = family};
@@ -334,6 +352,8 @@ static CUresult run_job(const struct vgx_sim_launch_op *l, const struct vgx_sim_
     watch.look = vgx_sim_look;
     watch.log = vgx_sim_log;
     watch.pages = again != NULL;
+    watch.in_order = job.in_order;
+    watch.turn = job.first_cta;
     run.services.watch = &watch;
     run.services.watches_all = tools & VGX_SIM_RACECHECK;
   }

@@ -90,8 +90,7 @@ static uint64_t now_ns(void) {
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* No kick may end the thread's kernel inside this function: the semaphore's only post for the kernel would be lost, or
- * pthread_once would stay begun for ever. */
+/* No kick may end the kernel in here: the semaphore's only post would be lost, or pthread_once stay begun for ever. */
 static void count_time(const struct vgx_sim_code *code) {
   struct vgx_sim_quick *quick = code->quick;
   if (!quick)
@@ -173,8 +172,7 @@ static bool run_with_barriers(const struct vgx_sim_code *code, const struct vgx_
   return true;
 }
 
-/* Every barrier is bar.sync 0 for all warps, so the barrier at which a round ends is complete after the round: nothing
- * is counted, and no warp waits. */
+/* Every barrier is bar.sync 0 for all warps: the one at which a round ends is complete then, and nothing is counted. */
 static void run_in_lockstep(const struct vgx_sim_code *code, const struct vgx_sim_launch *launch,
                             struct vgx_sim_thread *thread) {
   struct tables t = tables_of(code, thread);
@@ -275,6 +273,8 @@ static void run_ctas(const struct vgx_sim_code *code, const struct vgx_sim_launc
       else if (code->turns == VGX_SIM_IN_ORDER)
         run_in_order(code, launch, thread);
       else if (!run_with_barriers(code, launch, thread))
+        return;
+      if (launch->services->watch && !launch->services->end_cta(launch->services, thread))
         return;
     }
 }

@@ -6,6 +6,7 @@
 
 #include "vgx_sim_fault.h"
 #include "vgx_sim_race.h"
+#include "vgx_sim_race_ahead.h"
 #include "vgx_sim_race_global.h"
 #include "vgx_sim_race_shared.h"
 #include "vgx_sim_race_span.h"
@@ -18,21 +19,27 @@
 #include "vgx_sim_watch_part.h"
 #include "vgx_sim_watch_report.h"
 #include "vgx_sim_watch_sync.h"
+#include "vgx_sim_watch_turn.h"
 
 enum { SUCCESS = 0, ILLEGAL_ADDRESS = 700, MISALIGNED_ADDRESS = 716 };
 
 static uint64_t launch_count; /* of the process; atomic */
 
+static uint64_t count_ctas(const struct vgx_sim_watch *watch) {
+  return watch->resident ? watch->launch->cta_count : VGX_SIM_WATCH_THREADS;
+}
+
 void vgx_sim_watch_begin(struct vgx_sim_watch *watch, uint32_t tools, const char *kernel,
                          const struct vgx_sim_launch *launch, bool resident) {
   *watch = (struct vgx_sim_watch){.tools = tools, .kernel = kernel, .launch = launch, .resident = resident};
-  watch->ctas = calloc(resident ? launch->cta_count : 1, sizeof *watch->ctas);
+  watch->begin_turn = vgx_sim_race_begin_turn;
+  watch->ctas = calloc(count_ctas(watch), sizeof *watch->ctas);
   __atomic_add_fetch(&launch_count, 1, __ATOMIC_RELAXED);
 }
 
 void vgx_sim_watch_end(struct vgx_sim_watch *watch) {
   vgx_sim_watch_take(watch); /* the launch has ended: its thread does nothing here any more */
-  for (uint64_t i = 0; watch->ctas && i < (watch->resident ? watch->launch->cta_count : 1); i++) {
+  for (uint64_t i = 0; watch->ctas && i < count_ctas(watch); i++) {
     vgx_sim_races_destroy(watch->ctas[i].races);
     free(watch->ctas[i].shared_defined);
     free(watch->ctas[i].unset);
@@ -202,6 +209,25 @@ static bool ascend(const uint64_t *addresses, uint32_t mask, uint32_t nbytes) {
   return true;
 }
 
+/* Whether an access ahead of the CTA's turn is all done. False: it is to be noted now; unless it is of shared memory,
+ * it is the CTA's turn from now on. */
+static bool is_done_ahead(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
+                          const struct vgx_sim_site *site, const struct vgx_sim_warp_access *w, bool right,
+                          bool is_known) {
+  struct vgx_sim_races *races = vgx_sim_cta_watch_of(watch, thread)->races;
+  enum vgx_sim_space space = vgx_sim_space_of(w->addresses ? w->addresses[__builtin_ctz(w->mask)] : w->base);
+  bool plain = right && site->kind <= VGX_SIM_WRITE && !w->sizes;
+  if (plain && (space == VGX_SIM_IN_LOCAL || space == VGX_SIM_IN_PARAM))
+    return true;
+  if (plain && site->kind == VGX_SIM_READ && space != VGX_SIM_IN_SHARED &&
+      (w->addresses ? vgx_sim_race_delay_lanes(races, thread->warp, site, w, is_known)
+                    : vgx_sim_race_delay_rows(races, thread->warp, site, w->base, is_known)))
+    return true;
+  if (!right || space != VGX_SIM_IN_SHARED || site->kind == VGX_SIM_OBJECT)
+    vgx_sim_watch_take_turn(watch, thread);
+  return false;
+}
+
 static int32_t watch_access(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread, const struct vgx_sim_site *site,
                             struct vgx_sim_warp_access *w, bool is_known) {
   struct vgx_sim_lane_access lanes[32];
@@ -213,7 +239,9 @@ static int32_t watch_access(struct vgx_sim_watch *watch, struct vgx_sim_thread *
   bool right = !watch->services->stores_unset && (is_known || are_right(watch, thread, site, w));
   if (!mask || (right && !races))
     return SUCCESS;
-  vgx_sim_watch_lock(watch);
+  vgx_sim_watch_lock(watch, thread);
+  if (vgx_sim_watch_is_ahead(watch, thread) && is_done_ahead(watch, thread, site, w, right, is_known))
+    return SUCCESS;
   struct vgx_sim_cta_watch *cta = vgx_sim_cta_watch_of(watch, thread);
   bool one_by_one = !right || (site->kind == VGX_SIM_WRITE && values && !ascend(addresses, mask, site->nbytes));
   for (; mask && one_by_one; mask &= mask - 1) {
@@ -231,7 +259,7 @@ static int32_t watch_access(struct vgx_sim_watch *watch, struct vgx_sim_thread *
     vgx_sim_check_lanes(watch, thread, lanes, count);
   if (count && !result && !right)
     let_know(watch, thread, site, addresses[__builtin_ctz(all)]);
-  if (vgx_sim_site_writes(site))
+  if (vgx_sim_site_writes(site) && watch->services->stores_unset)
     watch->services->stores_unset = 0;
   vgx_sim_watch_unlock(watch);
   return result;
@@ -249,7 +277,11 @@ static bool watch_row(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread
     return false;
   if (!is_known)
     let_know(watch, thread, site, least);
-  vgx_sim_watch_lock(watch);
+  vgx_sim_watch_lock(watch, thread);
+  if (vgx_sim_watch_is_ahead(watch, thread) &&
+      is_done_ahead(watch, thread, site, &(struct vgx_sim_warp_access){.base = base, .mask = UINT32_MAX}, true,
+                    is_known))
+    return true;
   struct vgx_sim_cta_watch *cta = vgx_sim_cta_watch_of(watch, thread);
   bool plain = site->kind <= VGX_SIM_WRITE && base >= VGX_SIM_REACH_BEGIN && base < VGX_SIM_SLOTS_BEGIN;
   if (cta && cta->races && plain && vgx_sim_race_rows_in_global(cta->races, thread->warp, site, base))
@@ -265,24 +297,27 @@ static bool watch_row(struct vgx_sim_watch *watch, struct vgx_sim_thread *thread
   return true;
 }
 
-static inline bool notes_quickly(const struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
-                                 const struct vgx_sim_site *site) {
-  return watch->tools & VGX_SIM_RACECHECK && site->kind <= VGX_SIM_WRITE && vgx_sim_watch_is_locked(watch) &&
-         vgx_sim_is_last_cta(watch, thread) && watch->last->races;
+/* The state for notes without a lock; NULL: not to be had. */
+static inline struct vgx_sim_races *quick_races(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
+                                                const struct vgx_sim_site *site, bool is_shared) {
+  const struct vgx_sim_watched_thread *watched = vgx_sim_watched(watch, thread);
+  bool quick = watch->tools & VGX_SIM_RACECHECK && site->kind <= VGX_SIM_WRITE && vgx_sim_is_last_cta(watched, thread);
+  return quick && (watched->ahead ? is_shared : vgx_sim_watch_is_locked(watch)) ? watched->last->races : NULL;
 }
 
 /* What watch_row does, where that is little and needs no lock: a thread may be stopped at any point of it, as in the
  * kernel's own code. False: nothing is done, or part of what watch_row will do. */
-static inline __attribute__((always_inline)) bool is_noted(const struct vgx_sim_watch *watch,
+static inline __attribute__((always_inline)) bool is_noted(struct vgx_sim_watch *watch,
                                                            const struct vgx_sim_thread *thread,
                                                            const struct vgx_sim_site *site, uint64_t base,
                                                            bool is_known) {
-  if (!notes_quickly(watch, thread, site) || (site->kind == VGX_SIM_WRITE && !site->distinct))
+  bool is_shared = vgx_sim_space_of(base) == VGX_SIM_IN_SHARED;
+  struct vgx_sim_races *races = quick_races(watch, thread, site, is_shared);
+  if (!races || (site->kind == VGX_SIM_WRITE && !site->distinct))
     return false;
-  if (!(watch->tools & VGX_SIM_INITCHECKS) && vgx_sim_space_of(base) == VGX_SIM_IN_SHARED)
-    return vgx_sim_race_rows_are_traced(watch->last->races, thread->warp, site, base - (uint64_t)thread->shared,
-                                        UINT32_MAX);
-  return is_known && vgx_sim_race_rows_in_global(watch->last->races, thread->warp, site, base);
+  if (!(watch->tools & VGX_SIM_INITCHECKS) && is_shared)
+    return vgx_sim_race_rows_are_traced(races, thread->warp, site, base - (uint64_t)thread->shared, UINT32_MAX);
+  return is_known && !is_shared && vgx_sim_race_rows_in_global(races, thread->warp, site, base);
 }
 
 static void serve_lanes(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
@@ -303,8 +338,9 @@ void vgx_sim_serve_access(struct vgx_sim_services *services, struct vgx_sim_thre
   struct vgx_sim_watch *watch = services->watch;
   struct vgx_sim_warp_access w = {
       .addresses = addresses, .mask = mask, .values = values, .sizes = sizes, .starts = starts, .objects = objects};
-  if (!watch || (is_known && starts & 1 && mask == UINT32_MAX && !sizes && notes_quickly(watch, thread, site) &&
-                 vgx_sim_race_lanes_in_global(watch->last->races, thread->warp, site, addresses, starts)))
+  bool rows = is_known && starts & 1 && mask == UINT32_MAX && !sizes;
+  struct vgx_sim_races *races = watch && rows ? quick_races(watch, thread, site, false) : NULL;
+  if (!watch || (races && vgx_sim_race_lanes_in_global(races, thread->warp, site, addresses, starts)))
     return;
   serve_lanes(services, thread, site, &w, is_known);
 }
@@ -322,14 +358,16 @@ uint32_t vgx_sim_serve_group(struct vgx_sim_services *services, struct vgx_sim_t
 }
 
 /* The same where some lanes do not act, in the site's pattern. */
-static bool is_some_noted(const struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
+static bool is_some_noted(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
                           const struct vgx_sim_site *site, uint64_t base, uint32_t mask, const uint64_t *addresses,
                           bool is_known) {
-  if (!mask || !notes_quickly(watch, thread, site) || (site->kind == VGX_SIM_WRITE && !site->distinct))
+  bool is_shared = vgx_sim_space_of(base) == VGX_SIM_IN_SHARED;
+  struct vgx_sim_races *races = mask ? quick_races(watch, thread, site, is_shared) : NULL;
+  if (!races || (site->kind == VGX_SIM_WRITE && !site->distinct))
     return false;
-  if (!(watch->tools & VGX_SIM_INITCHECKS) && vgx_sim_space_of(base) == VGX_SIM_IN_SHARED)
-    return vgx_sim_race_rows_are_traced(watch->last->races, thread->warp, site, base - (uint64_t)thread->shared, mask);
-  return is_known && vgx_sim_race_some_in_global(watch->last->races, thread->warp, site, addresses, mask);
+  if (!(watch->tools & VGX_SIM_INITCHECKS) && is_shared)
+    return vgx_sim_race_rows_are_traced(races, thread->warp, site, base - (uint64_t)thread->shared, mask);
+  return is_known && !is_shared && vgx_sim_race_some_in_global(races, thread->warp, site, addresses, mask);
 }
 
 /* Of all lanes: where lane 0's is known. */
@@ -340,10 +378,21 @@ static void set_addresses(const struct vgx_sim_site *site, uint64_t base, uint64
       addresses[(1u << k) + lane] = addresses[lane] + (uint64_t)(int64_t)site->steps[k];
 }
 
+/* Whether the access is a load from global memory ahead of the CTA's turn, which is kept. */
+static inline bool is_kept(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
+                           const struct vgx_sim_site *site, uint64_t base) {
+  const struct vgx_sim_watched_thread *watched = vgx_sim_watched(watch, thread);
+  return watched->ahead && site->kind == VGX_SIM_READ && vgx_sim_is_last_cta(watched, thread) &&
+         vgx_sim_space_of(base) == VGX_SIM_IN_GLOBAL &&
+         vgx_sim_race_delay_rows(watched->last->races, thread->warp, site, base, true);
+}
+
 static __attribute__((noinline)) void serve_row(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
                                                 const struct vgx_sim_site *site, uint64_t base, uint32_t mask,
                                                 const uint8_t *values, uint32_t is_known) {
   uint64_t addresses[32];
+  if (services->watch && mask == UINT32_MAX && is_known && is_kept(services->watch, thread, site, base))
+    return;
   if (!services->watch || (mask == UINT32_MAX && is_noted(services->watch, thread, site, base, is_known)))
     return;
   if (mask == UINT32_MAX) {
@@ -364,11 +413,14 @@ static __attribute__((noinline)) void serve_row(struct vgx_sim_services *service
 
 /* The state for notes without a lock, of the CTA that begins if it is another one than before; NULL: not to be had. */
 static inline struct vgx_sim_races *races_of(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread) {
-  if (!watch->last || !watch->last->races || !vgx_sim_watch_is_locked(watch))
+  const struct vgx_sim_watched_thread *watched = vgx_sim_watched(watch, thread);
+  if (!watched->last || watched->ahead || !watched->last->races || !vgx_sim_watch_is_locked(watch))
     return NULL;
-  if (vgx_sim_is_last_cta(watch, thread))
-    return watch->last->races;
-  return watch->resident || watch->tools != VGX_SIM_RACECHECK ? NULL : vgx_sim_cta_watch_of(watch, thread)->races;
+  if (vgx_sim_is_last_cta(watched, thread))
+    return watched->last->races;
+  if (watch->resident || watch->in_order || watch->tools != VGX_SIM_RACECHECK)
+    return NULL;
+  return vgx_sim_cta_watch_of(watch, thread)->races;
 }
 
 /* The commonest access first, with little code: a row of global memory. */
@@ -399,7 +451,7 @@ void vgx_sim_serve_unset(struct vgx_sim_services *services, struct vgx_sim_threa
   if (!watch)
     return;
   vgx_sim_service_begin();
-  vgx_sim_watch_lock(watch);
+  vgx_sim_watch_lock(watch, thread);
   struct vgx_sim_cta_watch *cta = vgx_sim_cta_watch_of(watch, thread);
   for (uint32_t left = stores ? 0 : mask; left; left &= left - 1)
     vgx_sim_report_unset(watch, cta, thread, (uint32_t)__builtin_ctz(left), site);

@@ -2,7 +2,8 @@
  * becomes a report, one line of JSON for `vgpu sanitize`. Without a tool nothing here runs.
  *
  * A kernel skips the call for accesses that are known to be correct (struct vgx_sim_known), but never for racecheck.
- * For it and initcheck kernels run on one thread: their state about memory needs no atomic operations. */
+ * For it and initcheck kernels run on one thread, or their CTAs take turns (vgx_sim_watch_turn.c): the state about
+ * memory needs no atomic operations. */
 #ifndef VGX_SIM_WATCH_H
 #define VGX_SIM_WATCH_H
 
@@ -91,6 +92,19 @@ struct vgx_sim_finding {
   char text[700];
 };
 
+#define VGX_SIM_WATCH_THREADS 8u /* of a launch whose CTAs take turns */
+
+struct vgx_sim_cta_watch;
+
+/* What a thread of a launch runs. */
+struct vgx_sim_watched_thread {
+  _Alignas(64) struct vgx_sim_cta_watch *last; /* the state used last, and its CTA; NULL: none yet */
+  uint32_t last_cta[3];
+  bool ahead;                     /* of a CTA's turn */
+  uint32_t cta_count, late_count; /* CTAs that have ended; those that have mostly waited */
+  uint64_t begin_ns, waited_ns;   /* when this CTA began, at the latest; how long it has waited for its turn */
+};
+
 /* One launch, as watched. */
 struct vgx_sim_watch {
   uint32_t tools;
@@ -105,10 +119,14 @@ struct vgx_sim_watch {
   uint64_t launched_by;              /* host call stack; 0: unknown */
   struct vgx_sim_services *services; /* of the access that is looked at */
   uint64_t lease;                    /* on the state about memory: vgx_sim_watch.c */
-  struct vgx_sim_cta_watch *ctas;    /* of a resident launch, by number; else one, for the CTA that runs */
-  struct vgx_sim_cta_watch *last;    /* the state used last, and its CTA; NULL: none yet */
-  uint32_t last_cta[3];
+  struct vgx_sim_cta_watch *ctas;    /* of a resident launch, by number; else of the CTA that each thread runs */
   struct vgx_sim_finding finding;
+  bool in_order; /* CTAs take turns: */
+  /* It is the turn of a CTA that was ahead of it. */
+  void (*begin_turn)(struct vgx_sim_watch *, struct vgx_sim_cta_watch *, const struct vgx_sim_thread *);
+  uint32_t sleepers;                                            /* atomic; threads that wait for a turn */
+  uint64_t turn;                                                /* atomic; the CTA before which all have ended */
+  struct vgx_sim_watched_thread threads[VGX_SIM_WATCH_THREADS]; /* those of other launches may share one */
 };
 
 void vgx_sim_watch_begin(struct vgx_sim_watch *watch, uint32_t tools, const char *kernel,

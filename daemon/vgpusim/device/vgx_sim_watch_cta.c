@@ -3,11 +3,10 @@
 #include <stdlib.h>
 
 struct vgx_sim_cta_watch *vgx_sim_cta_watch_find(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread) {
-  const uint32_t *grid = watch->launch->grid;
-  uint64_t cta = thread->cta[0] + grid[0] * (thread->cta[1] + (uint64_t)grid[1] * thread->cta[2]);
+  uint64_t cta = vgx_sim_watch_cta_number(watch, thread);
   if (!watch->ctas)
     return NULL;
-  struct vgx_sim_cta_watch *w = &watch->ctas[watch->resident ? cta : 0];
+  struct vgx_sim_cta_watch *w = &watch->ctas[watch->resident ? cta : thread->number % VGX_SIM_WATCH_THREADS];
   if (w->launch_id == watch->launch->launch_id && w->cta == cta)
     return w;
   w->launch_id = watch->launch->launch_id;
@@ -16,6 +15,8 @@ struct vgx_sim_cta_watch *vgx_sim_cta_watch_find(struct vgx_sim_watch *watch, co
     w->races = vgx_sim_races_create();
   if (w->races)
     vgx_sim_races_begin(w->races, watch->launch, cta, !watch->resident);
+  if (w->races && !vgx_sim_watched(watch, thread)->ahead)
+    vgx_sim_races_enter(w->races, watch->launch);
   if (watch->tools & VGX_SIM_INITCHECK_SHARED && w->shared_nbytes < vgx_sim_watch_shared_nbytes(watch)) {
     free(w->shared_defined);
     w->shared_nbytes = vgx_sim_watch_shared_nbytes(watch);

@@ -7,6 +7,7 @@
 #include "vgx_sim_watch_cta.h"
 #include "vgx_sim_watch_memory.h"
 #include "vgx_sim_watch_report.h"
+#include "vgx_sim_watch_turn.h"
 
 static const char *const spaces[] = {"global", "shared", "local", "param", "host"};
 static const char *const kinds[] = {"read", "write", "atomic", "read", "write", "atomic"};
@@ -33,6 +34,7 @@ void vgx_sim_report_access(struct vgx_sim_watch *watch, const struct vgx_sim_thr
   struct vgx_sim_report r;
   struct vgx_sim_finding *f = &watch->finding;
   bool misaligned = strcmp(kind, "misaligned") == 0;
+  vgx_sim_watch_take_turn(watch, thread);
   if (strcmp(kind, "uninitialised") != 0 && !f->found) {
     f->found = true;
     f->address = a->address;
@@ -152,6 +154,7 @@ void vgx_sim_check_lanes(struct vgx_sim_watch *watch, const struct vgx_sim_threa
     const struct vgx_sim_lane_access *a = &lanes[i];
     for (uint32_t k = 0; k < i; k++)
       if (lanes[k].address == a->address && memcmp(lanes[k].value, a->value, a->nbytes) != 0) {
+        vgx_sim_watch_take_turn(watch, thread);
         watch->error_count++;
         if (!vgx_sim_report_admits(watch, a->site))
           return;

@@ -3,6 +3,7 @@
 #include "vgx_sim_watch_cta.h"
 #include "vgx_sim_watch_lock.h"
 #include "vgx_sim_watch_report.h"
+#include "vgx_sim_watch_turn.h"
 
 static void report_barrier(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread, const char *what,
                            const struct vgx_sim_sync_point *point) {
@@ -45,7 +46,9 @@ void vgx_sim_watch_sync(struct vgx_sim_watch *watch, const struct vgx_sim_thread
   bool races = watch->tools & VGX_SIM_RACECHECK;
   if (!fault && !races)
     return;
-  vgx_sim_watch_lock(watch);
+  if (point->sync == VGX_SIM_SYNC_FENCE)
+    vgx_sim_watch_take_turn(watch, thread);
+  vgx_sim_watch_lock(watch, thread);
   struct vgx_sim_cta_watch *cta = races ? vgx_sim_cta_watch_of(watch, thread) : NULL;
   if (fault)
     report_barrier(watch, thread, fault, point);

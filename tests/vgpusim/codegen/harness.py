@@ -31,7 +31,7 @@ class Services(ctypes.Structure):
     ] + [("own_begin", ctypes.c_uint64), ("changed", ctypes.c_uint32), ("watches_all", ctypes.c_uint32)]
     _fields_ += [("change", ctypes.c_void_p), ("unset", ctypes.c_void_p)]
     _fields_ += [("unset_read", ctypes.c_uint32 * 32), ("unset_stored", ctypes.c_uint32 * 32)]
-    _fields_ += [("stores_unset", ctypes.c_uint64), ("pair", ctypes.c_void_p)]
+    _fields_ += [("stores_unset", ctypes.c_uint64), ("pair", ctypes.c_void_p), ("end_cta", ctypes.c_void_p)]
 
 
 class Launch(ctypes.Structure):
@@ -50,7 +50,7 @@ class Thread(ctypes.Structure):
         ("shared", ctypes.c_void_p),
         ("frames", ctypes.c_void_p),
         ("sm", ctypes.c_uint32),
-        ("warp_base", ctypes.c_uint32),
+        ("number", ctypes.c_uint32),
         ("cta", ctypes.c_uint32 * 3),
         ("warp", ctypes.c_uint32),
         ("local", ctypes.c_void_p),

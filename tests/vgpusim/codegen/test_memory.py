@@ -432,10 +432,11 @@ def test_offsets_of_the_abi() -> None:
     assert re.findall(r"VGX_SIM_(\w+),", turns[1]) == [each.name for each in emit_code.Turns]
     assert f"VGX_SIM_BARRIER_COUNT {emit_layout.BARRIER_WORDS // 8}u" in header
     order = re.findall(r"\(\*(\w+)\)\(struct vgx_sim_services", header)
-    *others, absent, change, last, pair = order
+    *others, absent, change, last, pair, end_cta = order
     words = ("own_begin", "changed", "watches_all")
     unset = ("unset_read", "unset_stored", "stores_unset")
-    assert [*others, "watch", absent, *words, change, last, *unset, pair] == [name for name, *_ in Services._fields_]
+    named_here = [*others, "watch", absent, *words, change, last, *unset, pair, end_cta]
+    assert named_here == [name for name, *_ in Services._fields_]
     assert Services.own_begin.offset == abi.SERVICES_OWN_BEGIN
     assert Services.changed.offset == abi.SERVICES_CHANGED
     assert Services.change.offset == abi.SERVICE_CHANGE

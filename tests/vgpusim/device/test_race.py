@@ -25,3 +25,12 @@ def test_spans_find_what_is_found_without_them(library_path: Path) -> None:
 def test_spans_tell_launches_that_overlap_apart(library_path: Path) -> None:
     """What several launches access in turn is no race."""
     assert ctypes.CDLL(str(library_path)).vgt_race_of_overlapping_launches(5000) == 0
+
+
+def test_several_threads_report_what_one_reports(library_path: Path) -> None:
+    """In the same order. Random blocks of random launches run ahead of their turn, to the end of many (issue 16)."""
+    reports, ahead = ctypes.c_uint32(0), ctypes.c_uint32(0)
+    library = ctypes.CDLL(str(library_path))
+    assert library.vgt_race_compare_threads(0, 40, ctypes.byref(reports), ctypes.byref(ahead)) == 0
+    assert reports.value > 2000
+    assert ahead.value > 0

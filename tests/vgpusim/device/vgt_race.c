@@ -12,6 +12,7 @@ static void begin(struct vgx_sim_launch *launch, struct vgx_sim_watch *watch, st
   *watch = (struct vgx_sim_watch){.tools = VGX_SIM_RACECHECK, .launch = launch};
   *races = vgx_sim_races_create();
   vgx_sim_races_begin(*races, launch, 0, true);
+  vgx_sim_races_enter(*races, launch);
 }
 
 /* While one launch runs, another one stores a row and ends, and its module is unloaded; then the first one stores a

@@ -56,8 +56,10 @@ static uint32_t races_of(struct made *sites, uint64_t seed, bool with_spans, uin
   struct vgx_sim_races *races = vgx_sim_races_create();
   for (uint32_t step = 0; step < STEPS; step++) {
     uint32_t cta = step / (STEPS / CTAS + 1);
-    if (step == 0 || cta != (step - 1) / (STEPS / CTAS + 1))
+    if (step == 0 || cta != (step - 1) / (STEPS / CTAS + 1)) {
       vgx_sim_races_begin(races, &launch, cta, true);
+      vgx_sim_races_enter(races, &launch);
+    }
     struct vgx_sim_thread thread = {.cta = {cta}, .warp = step / 3 % WARPS};
     uint32_t chosen = 2 * (shape < 8 ? shape : next_random(&state) % 8) + (next_random(&state) % 8 >= loads);
     const struct vgx_sim_site *site = &sites[chosen].site;
@@ -108,6 +110,7 @@ uint32_t vgt_race_of_overlapping_launches(uint32_t rounds) {
       if (step % 10 == 0 && step / 10 < LAUNCHES) {
         i = step / 10;
         vgx_sim_races_begin(races[i], &launches[i], 0, true);
+        vgx_sim_races_enter(races[i], &launches[i]);
       }
       watch.launch = &launches[i];
       struct vgx_sim_thread thread = {.warp = i};
