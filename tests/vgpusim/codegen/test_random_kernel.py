@@ -25,7 +25,7 @@ _SEEDS = (7, 31, 42, 70, 141, 372)  # of those that compile soon, with every kin
 _SET = (
     "both levels: a guarded `set` changes D also where its guard is false: to the number that D's old bits are as an "
     "integer, without the sign if D is a float",
-    r"@!?%p\d set\.\w+(\.ftz)?\.(b?f16\.b?f16|f32\.(f64|s64|u16)|s32\.s16) ",
+    r"@!?%p\d set\.\w+(\.ftz)?\.(b?f16\.b?f16|f32\.(f64|s64|u16)|s32\.(f16|s16)) ",
 )
 _VIDEO = ("both levels: a guarded `vsub4.add` is done though no guard is true", r"@%p0 vsub4\.u32\.u32\.u32\.add ")
 _MATCH = (
@@ -36,7 +36,8 @@ _LOOP = ("level 4: of a loop, no round does its `@!p red` although p changes in 
 _LEVEL = ("the card's memory depends on the level, and is the simulator's at level 0", "")
 _CARRY = ("addc reads a carry that no `add.cc` wrote, as the guard of one is false: undefined", r"@%p0 add\.cc")
 DIFFERENT = dict.fromkeys(
-    (1, 30, 87, 159, 265, 286, 375, 10057, 10108, 10348, 10402, 10408, 10511, 10539, 10548, 10613), _SET
+    (1, 30, 87, 159, 265, 286, 375, 10057, 10108, 10348, 10402, 10408, 10511, 10539, 10548, 10613, 10621, 10695, 10727),
+    _SET,
 ) | {
     155: _MATCH,
     352: _LOOP,
