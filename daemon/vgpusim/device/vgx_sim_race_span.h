@@ -68,8 +68,8 @@ static inline bool vgx_sim_race_is_of_other(const struct vgx_sim_span *s, uint32
 
 /* Note that a warp loads or stores a row of 2^log2_nbytes bytes, a multiple of which `at` is. `note`: of lane 0. False:
  * segments have to do it. */
-static inline bool vgx_sim_race_record_row(uint32_t first_of_launch, vgx_sim_note note, bool stores, uint64_t at,
-                                           uint32_t log2_nbytes) {
+static inline __attribute__((always_inline)) bool
+vgx_sim_race_record_row(uint32_t first_of_launch, vgx_sim_note note, bool stores, uint64_t at, uint32_t log2_nbytes) {
   struct vgx_sim_span *s = &vgx_sim_spans[vgx_sim_span_number(at)];
   struct vgx_sim_rows *own = &s->rows[stores], *others = &s->rows[!stores];
   uint32_t row = (uint32_t)(at % VGX_SIM_SPAN_NBYTES) >> log2_nbytes, epoch = vgx_sim_epoch_of(note);
