@@ -289,7 +289,8 @@ class Body:
         self.add(
             RESULT,
             "  bool is_apart = claiming.was_apart && !claiming.apart_result;",
-            f"  result = vgs_range_add_allocation({address}, {p.range_nbytes}, {p.range_kind}, is_apart);",
+            f"  result = vgs_range_add_allocation({address}, {p.range_nbytes}, {p.range_kind}, is_apart, "
+            "claiming.device);",
             f"  if (result != CUDA_SUCCESS) {{ CUdeviceptr taken = {address};",
             f"    (void)(is_apart ? vgs_apart_free(taken) : {p.undo}); return result; }}",
         )

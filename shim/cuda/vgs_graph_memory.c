@@ -39,7 +39,8 @@ CUresult vgs_node_memory_check(struct vgs_node_memory *memory, const CUDA_MEM_AL
 CUresult vgs_node_memory_add(CUdeviceptr address, CUDA_MEM_ALLOC_NODE_PARAMS *params) {
   if (!vgs_claim_only(address, params->bytesize, "memory of a graph's node"))
     return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = vgs_range_add_allocation(address, params->bytesize, VGS_RANGE_GRAPH, false);
+  CUresult result =
+      vgs_range_add_allocation(address, params->bytesize, VGS_RANGE_GRAPH, false, params->poolProps.location.id);
   if (!result)
     params->dptr = address;
   return result;

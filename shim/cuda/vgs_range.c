@@ -128,19 +128,22 @@ static CUresult add(struct vgs_range *range) {
   return overlaps ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED : CUDA_SUCCESS;
 }
 
-CUresult vgs_range_add(struct vgs_range *range) {
+static CUresult add_in_context(struct vgs_range *range, CUdevice device) {
   struct vgs_context *context = vgs_context_entered;
-  if (!context)
-    return CUDA_ERROR_INVALID_CONTEXT;
   range->context_id = context->wire_id;
   range->context = vgs_object_handle(context);
-  range->device = context->device;
+  range->device = device;
   return add(range);
 }
 
-CUresult vgs_range_add_allocation(uint64_t base, uint64_t nbytes, enum vgs_range_kind kind, bool is_apart) {
+CUresult vgs_range_add(struct vgs_range *range) {
+  return vgs_context_entered ? add_in_context(range, vgs_context_entered->device) : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult vgs_range_add_allocation(uint64_t base, uint64_t nbytes, enum vgs_range_kind kind, bool is_apart,
+                                  CUdevice device) {
   struct vgs_range range = {.base = base, .nbytes = nbytes, .kind = kind, .is_apart = is_apart};
-  return vgs_range_add(&range) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+  return !vgs_context_entered || add_in_context(&range, device) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
 CUresult vgs_range_add_mapping(struct vgs_range *range, const struct vgs_context *primary) {

@@ -51,8 +51,9 @@ CUresult vgs_range_add(struct vgs_range *range);
 /* An imported range may be opened several times; this drops one reference. False: there is no such range. */
 bool vgs_range_close(uint64_t base);
 
-/* Add a new allocation. OUT_OF_MEMORY: the range stays unknown, and every call would refuse it. */
-CUresult vgs_range_add_allocation(uint64_t base, uint64_t nbytes, enum vgs_range_kind kind, bool is_apart);
+/* Add a new allocation on a device. OUT_OF_MEMORY: the range stays unknown, and every call would refuse it. */
+CUresult vgs_range_add_allocation(uint64_t base, uint64_t nbytes, enum vgs_range_kind kind, bool is_apart,
+                                  CUdevice device);
 
 /* The bytes that rows occupy; UINT64_MAX on overflow, which no range can hold. */
 static inline uint64_t vgs_rows_nbytes(uint64_t pitch, uint64_t rows) {

@@ -163,6 +163,9 @@ def test_a_pool_of_another_device_has_its_memory_there(besieged: Callable[..., s
             result, p = make(64 * MIB)
             assert result == 0
             assert p != place
+            ordinal = c_int()
+            ok(cuda.cuPointerGetAttribute(byref(ordinal), 9, c_uint64(p)))
+            assert ordinal.value == 1
             for device, access in ((0, 0), (1, 3)):
                 location, flags = (c_int * 2)(1, device), c_uint64(9)
                 ok(cuda.cuMemGetAccess(byref(flags), location, c_uint64(p)))

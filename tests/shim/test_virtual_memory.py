@@ -242,3 +242,36 @@ assert cuda.cuMemAddressReserve(byref(p), size, zero, zeros, zeros) == 2
 """,
         CUDA_VISIBLE_DEVICES="1",
     )
+
+
+def test_memory_of_a_pool_is_on_the_pools_device(endpoint: str) -> None:
+    """Whatever the device of the context is."""
+    run(
+        endpoint,
+        TOOLS
+        + """
+mine, other, second, p, ordinal, stream = c_void_p(), c_void_p(), c_void_p(), c_uint64(), c_int(), c_void_p()
+ok(cuda.cuCtxGetCurrent(byref(mine)))
+ok(cuda.cuDevicePrimaryCtxRetain(byref(second), 1))
+ok(cuda.cuCtxSetCurrent(second))
+ok(cuda.cuStreamCreate(byref(stream), 1))
+ok(cuda.cuCtxSetCurrent(mine))
+
+def device_of(address, middle=0):
+    ok(cuda.cuPointerGetAttribute(byref(ordinal), 9, c_uint64(address.value + middle)))
+    many, kind = (c_void_p * 1)(ctypes.addressof(ordinal)), (c_int * 1)(9)
+    found = ordinal.value
+    ordinal.value = -5
+    ok(cuda.cuPointerGetAttributes(1, kind, many, c_uint64(address.value)))
+    assert ordinal.value == found
+    return found
+
+for device in (1, 0):
+    ok(cuda.cuDeviceGetDefaultMemPool(byref(other), device))
+    ok(cuda.cuMemAllocFromPoolAsync(byref(p), c_size_t(4096), other, None))
+    assert device_of(p) == device_of(p, 4095) == device
+ok(cuda.cuMemAllocAsync(byref(p), c_size_t(4096), stream))
+assert device_of(p) == 1, "the stream's"
+assert device_of(alloc(64)) == 0
+""",
+    )
