@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
+
 import pytest
 from vgpusim.codegen import compile as compiler
 from vgpusim.codegen import native, shared_forms
@@ -14,22 +17,42 @@ pytestmark = pytest.mark.skipif(not native.IS_X86, reason="code of x86")
 _CPU = "sapphirerapids"
 
 
+class _Features(dict[str, bool]):
+    """As llvmlite's; the processor's name implies them all."""
+
+    def flatten(self) -> str:
+        return ""
+
+
+def _forget() -> None:
+    """What native.py knows of the processor."""
+    for known in vars(native).values():
+        if hasattr(known, "cache_clear"):
+            known.cache_clear()
+
+
 @pytest.fixture(autouse=True)
-def has_avx512(monkeypatch: pytest.MonkeyPatch) -> None:
-    machines = {}
-
-    def machine(level: int) -> object:
-        if level not in machines:
-            target = native.llvm.Target.from_default_triple()
-            machines[level] = target.create_target_machine(cpu=_CPU, features="", opt=level, jit=True)
-        return machines[level]
-
-    monkeypatch.setattr(native, "_machine", machine)
-    monkeypatch.setattr(native, "cpu_name", lambda: _CPU)
-    for question in ("has_wide_gathers", "has_masked_gathers", "has_own_rounding"):
-        monkeypatch.setattr(native, question, lambda: True)
+def has_avx512(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """All that native.py says of the processor it asks LLVM for, so no answer of it is named here."""
+    monkeypatch.setattr(native.llvm, "get_host_cpu_name", lambda: _CPU)
+    monkeypatch.setattr(native.llvm, "get_host_cpu_features", lambda: _Features(avx512f=True))
+    monkeypatch.setattr(native, "_machines", {})
     monkeypatch.setattr(compiler, "QUICK_LEAST_NBYTES", 0)
     monkeypatch.setattr(shared_forms, "_objects", type(shared_forms._objects)())
+    _forget()
+    yield
+    _forget()
+
+
+def test_each_answer_is_of_that_processor() -> None:
+    """One that native.py gave without LLVM would be this machine's."""
+    assert native.cpu_name().startswith(_CPU)
+    assert native.has_wide_gathers()
+    assert not native.has_few_registers()
+    asked = {name for name, known in vars(native).items() if hasattr(known, "cache_clear") and name != "cpu_name"}
+    for name in asked:
+        source = inspect.getsource(getattr(native, name))
+        assert "llvm.get_host_cpu_" in source or any(f"{other}()" in source for other in asked - {name}), name
 
 
 @pytest.mark.parametrize("kernels", ["basic", "grid"])
