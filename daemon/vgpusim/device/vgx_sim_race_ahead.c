@@ -4,7 +4,6 @@
 #include "vgx_sim_race_ahead.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "vgx_sim_race_global.h"
 #include "vgx_sim_watch_cta.h"
@@ -42,16 +41,23 @@ bool vgx_sim_race_delay_rows(struct vgx_sim_races *r, uint32_t warp, const struc
   return load != NULL;
 }
 
+/* Lanes whose addresses say all: where all act, those that begin a row. */
+static uint32_t telling_lanes(uint32_t mask, uint32_t starts) {
+  return starts & 1 && mask == UINT32_MAX ? starts : UINT32_MAX;
+}
+
 bool vgx_sim_race_delay_lanes(struct vgx_sim_races *r, uint32_t warp, const struct vgx_sim_site *site,
                               const struct vgx_sim_warp_access *w, bool is_known) {
-  const uint32_t nbytes = 32 * sizeof *w->addresses;
+  uint32_t lanes = telling_lanes(w->mask, w->starts);
   if (warp >= r->warp_count)
     return true;
-  struct load *load = append(r, sizeof *load + nbytes);
+  struct load *load = append(r, (uint32_t)(sizeof *load + (uint32_t)__builtin_popcount(lanes) * sizeof *w->addresses));
   if (!load)
     return false;
   *load = (struct load){site, w->base, r->warps[warp].of[warp], w->mask, w->starts, (uint8_t)warp, is_known, true};
-  memcpy(load + 1, w->addresses, nbytes);
+  uint64_t *addresses = (uint64_t *)(load + 1);
+  for (; lanes; lanes &= lanes - 1)
+    *addresses++ = w->addresses[__builtin_ctz(lanes)];
   return true;
 }
 
@@ -63,7 +69,10 @@ static void note_rows(struct vgx_sim_watch *watch, struct vgx_sim_races *r, cons
 
 static void note_lanes(struct vgx_sim_watch *watch, struct vgx_sim_races *r, const struct vgx_sim_thread *thread,
                        const struct load *load) {
-  const uint64_t *addresses = (const uint64_t *)(load + 1);
+  const uint64_t *from = (const uint64_t *)(load + 1);
+  uint64_t addresses[32];
+  for (uint32_t lanes = telling_lanes(load->mask, load->starts); lanes; lanes &= lanes - 1)
+    addresses[__builtin_ctz(lanes)] = *from++;
   struct vgx_sim_warp_access w = {
       .addresses = addresses, .base = load->base, .mask = load->mask, .starts = load->starts};
   bool rows = load->starts & 1 && load->mask == UINT32_MAX;
@@ -82,7 +91,8 @@ static void note_all(struct vgx_sim_watch *watch, struct vgx_sim_races *r, const
   for (uint32_t at = 0, length; at < r->loads_nbytes; at += length) {
     const struct load *load = (const struct load *)(r->loads + at);
     uint32_t warp = as.warp = load->warp, *clock = &r->warps[warp].of[warp];
-    length = (uint32_t)sizeof *load + (load->of_lanes ? 32 * (uint32_t)sizeof(uint64_t) : 0);
+    uint32_t lanes = load->of_lanes ? telling_lanes(load->mask, load->starts) : 0;
+    length = (uint32_t)(sizeof *load + (uint32_t)__builtin_popcount(lanes) * sizeof(uint64_t));
     if (*clock != load->clock)
       r->current[warp].epoch = 0;
     *clock = load->clock;

@@ -331,6 +331,15 @@ static void serve_lanes(struct vgx_sim_services *services, struct vgx_sim_thread
                          watch->finding.thread);
 }
 
+/* The state for a load from global memory ahead of the CTA's turn; NULL: it is none. */
+static inline struct vgx_sim_races *races_ahead(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
+                                                const struct vgx_sim_site *site, uint64_t address) {
+  const struct vgx_sim_watched_thread *watched = vgx_sim_watched(watch, thread);
+  bool loads = watched->ahead && site->kind == VGX_SIM_READ && vgx_sim_is_last_cta(watched, thread) &&
+               vgx_sim_space_of(address) == VGX_SIM_IN_GLOBAL;
+  return loads ? watched->last->races : NULL;
+}
+
 void vgx_sim_serve_access(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
                           const struct vgx_sim_site *site, const uint64_t *addresses, uint32_t mask,
                           const uint8_t *values, const uint32_t *sizes, uint32_t starts, uint32_t is_known,
@@ -340,7 +349,9 @@ void vgx_sim_serve_access(struct vgx_sim_services *services, struct vgx_sim_thre
       .addresses = addresses, .mask = mask, .values = values, .sizes = sizes, .starts = starts, .objects = objects};
   bool rows = is_known && starts & 1 && mask == UINT32_MAX && !sizes;
   struct vgx_sim_races *races = watch && rows ? quick_races(watch, thread, site, false) : NULL;
-  if (!watch || (races && vgx_sim_race_lanes_in_global(races, thread->warp, site, addresses, starts)))
+  struct vgx_sim_races *ahead = watch && rows ? races_ahead(watch, thread, site, addresses[0]) : NULL;
+  if (!watch || (races && vgx_sim_race_lanes_in_global(races, thread->warp, site, addresses, starts)) ||
+      (ahead && vgx_sim_race_delay_lanes(ahead, thread->warp, site, &w, true)))
     return;
   serve_lanes(services, thread, site, &w, is_known);
 }
@@ -378,20 +389,13 @@ static void set_addresses(const struct vgx_sim_site *site, uint64_t base, uint64
       addresses[(1u << k) + lane] = addresses[lane] + (uint64_t)(int64_t)site->steps[k];
 }
 
-/* Whether the access is a load from global memory ahead of the CTA's turn, which is kept. */
-static inline bool is_kept(struct vgx_sim_watch *watch, const struct vgx_sim_thread *thread,
-                           const struct vgx_sim_site *site, uint64_t base) {
-  const struct vgx_sim_watched_thread *watched = vgx_sim_watched(watch, thread);
-  return watched->ahead && site->kind == VGX_SIM_READ && vgx_sim_is_last_cta(watched, thread) &&
-         vgx_sim_space_of(base) == VGX_SIM_IN_GLOBAL &&
-         vgx_sim_race_delay_rows(watched->last->races, thread->warp, site, base, true);
-}
-
 static __attribute__((noinline)) void serve_row(struct vgx_sim_services *services, struct vgx_sim_thread *thread,
                                                 const struct vgx_sim_site *site, uint64_t base, uint32_t mask,
                                                 const uint8_t *values, uint32_t is_known) {
   uint64_t addresses[32];
-  if (services->watch && mask == UINT32_MAX && is_known && is_kept(services->watch, thread, site, base))
+  struct vgx_sim_races *ahead =
+      services->watch && mask == UINT32_MAX && is_known ? races_ahead(services->watch, thread, site, base) : NULL;
+  if (ahead && vgx_sim_race_delay_rows(ahead, thread->warp, site, base, true))
     return;
   if (!services->watch || (mask == UINT32_MAX && is_noted(services->watch, thread, site, base, is_known)))
     return;
