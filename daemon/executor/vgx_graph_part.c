@@ -126,6 +126,24 @@ int vgx_graph_type_of(struct vgx_session *s, CUgraphNode node, int type) {
   return type == NODE_GRAPH && vgx_graph_is_whole_copy(s, node) ? NODE_MEMCPY : type;
 }
 
+uint32_t vgx_graph_place_of(struct vgx_session *s, CUgraph graph, CUgraphNode node) {
+  CUgraphNode *nodes;
+  size_t count = 0;
+  uint32_t place = 0;
+  bool split;
+  if (!node || !s->backend->cuGraphGetNodes || visible_nodes(s, graph, &nodes, &count, &split) != CUDA_SUCCESS)
+    return 0;
+  for (size_t i = 0; i < count && !place; i++)
+    place = nodes[i] == node ? (uint32_t)i + 1 : 0;
+  for (size_t i = 0; i < count && !place; i++) {
+    struct halves halves;
+    if (find_halves(s, nodes[i], &halves) && (halves.ours == node || halves.theirs == node))
+      place = (uint32_t)i + 1;
+  }
+  free(nodes);
+  return place;
+}
+
 /* Give a node the client's id. */
 static CUresult name_node(struct vgx_session *s, uint32_t graph, uint32_t id, CUgraphNode node, bool split) {
   int type;

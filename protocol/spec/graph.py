@@ -136,17 +136,26 @@ fn(
         ptr("resultInfo", "CUgraphExecUpdateResultInfo *"),
     ],
     WAITING,
-    wire=[EXEC, handle("hGraph", GRAPH), out("error", I32), out("reason", I32)],
+    wire=[
+        EXEC,
+        handle("hGraph", GRAPH),
+        *(out(name, I32) for name in ("error", "reason")),
+        *(out(name, U32) for name in ("node", "from")),
+    ],
     client_before="VGS_WORKS works = {0}",
     refuses={
         "!resultInfo": INVALID_VALUE,
         "!vgs_works_add_all(&works, &vgs_graph_outermost(hGraph_object)->works)": OUT_OF_MEMORY,
     },
-    client_after="result = vgs_graph_exec_updated(hGraphExec_object, &works, error_told, reason_told, resultInfo)",
+    client_after="result = vgs_graph_exec_updated(hGraphExec_object, &works, error_told, reason_told, resultInfo); "
+    "if (result) vgs_graph_exec_not_updated(hGraph_object, node_told, from_told, resultInfo)",
     # The update's error and its reason are results of the record, because a reply with an error carries no results.
+    # Nodes are named by their place, from 1, because those of a captured graph may have no handles; 0: none.
     worker_before="CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR}",
     given=["hGraphExec", "hGraph", "&info"],
-    worker_done="error = (int)result, reason = info.result, result = CUDA_SUCCESS",
+    worker_done="error = (int)result, reason = info.result, result = CUDA_SUCCESS; "
+    "if (error) node = vgx_graph_place_of(s, hGraph, info.errorNode), "
+    "from = vgx_graph_place_of(s, hGraph, info.errorFromNode)",
     doc="Give an executable graph the parameters of a graph of the same shape; error is its CUresult.",
 )
 fn(

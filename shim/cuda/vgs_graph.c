@@ -4,6 +4,7 @@
 #include "vgs_callback.h"
 #include "vgs_capture.h"
 #include "vgs_enter.h"
+#include "vgs_graph_node.h"
 #include "vgs_graph_part.h"
 #include "vgs_log.h"
 #include "vgs_stream.h"
@@ -109,7 +110,6 @@ bool vgs_graph_exec_launch(struct vgs_graph_exec *exec, const struct vgs_stream 
   return true;
 }
 
-/* Which node did not fit is not reported: the driver's interface allows that. */
 CUresult vgs_graph_exec_updated(struct vgs_graph_exec *exec, struct vgs_works *works, int error, int reason,
                                 CUgraphExecUpdateResultInfo *info) {
   if (!error) {
@@ -121,6 +121,14 @@ CUresult vgs_graph_exec_updated(struct vgs_graph_exec *exec, struct vgs_works *w
   return (CUresult)error;
 }
 
+void vgs_graph_exec_not_updated(struct vgs_graph *graph, uint32_t node, uint32_t from,
+                                CUgraphExecUpdateResultInfo *info) {
+  if (!node || vgs_graph_name_nodes(graph)) /* without handles the node stays NULL */
+    return;
+  info->errorNode = node <= graph->count ? graph->nodes[node - 1] : NULL;
+  info->errorFromNode = from && from <= graph->count ? graph->nodes[from - 1] : NULL;
+}
+
 CUresult vgs_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
                                int *updateResult_out) {
   CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR};
@@ -130,7 +138,7 @@ CUresult vgs_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNo
   if (!result || result == CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) {
     *updateResult_out = info.result;
     if (hErrorNode_out)
-      *hErrorNode_out = NULL;
+      *hErrorNode_out = info.errorNode;
   }
   return result;
 }

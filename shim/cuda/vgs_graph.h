@@ -28,5 +28,8 @@ bool vgs_graph_exec_launch(struct vgs_graph_exec *exec, const struct vgs_stream 
 /* Called with the result of an update: on success the executable graph keeps `works`. */
 CUresult vgs_graph_exec_updated(struct vgs_graph_exec *exec, struct vgs_works *works, int error, int reason,
                                 CUgraphExecUpdateResultInfo *info);
+/* After a failed one: which nodes of `graph` do not fit, by their places from 1; 0: none. */
+void vgs_graph_exec_not_updated(struct vgs_graph *graph, uint32_t node, uint32_t from,
+                                CUgraphExecUpdateResultInfo *info);
 
 #endif

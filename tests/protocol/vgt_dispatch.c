@@ -143,6 +143,11 @@ CUresult vgx_graph_copy_params(struct vgx_session *s, CUgraphNode node, CUDA_MEM
   return CUDA_SUCCESS;
 }
 
+uint32_t vgx_graph_place_of(struct vgx_session *s, CUgraph graph, CUgraphNode node) {
+  (void)s, (void)graph, (void)node;
+  return 0;
+}
+
 CUresult vgx_graph_set_halves(struct vgx_session *s, CUgraphNode node, uint32_t callback, const CUDA_MEMCPY3D *copy,
                               bool to_host) {
   vgt_reach("vgx_graph_set_halves");

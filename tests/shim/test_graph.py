@@ -344,3 +344,72 @@ ok(cuda.cuCtxDestroy_v2(second))
 assert end(blocking) == 0
 """
     )
+
+
+def test_what_an_update_could_not_take(simulate: Simulate) -> None:
+    """The reason, and the node of the new graph that does not fit."""
+    simulate(
+        WORK
+        + """
+class Info(ctypes.Structure):
+    _fields_ = [("result", c_int), ("node", c_void_p), ("origin", c_void_p)]
+TOPOLOGY, TYPE, PARAMETERS, FUNCTION, ATTRIBUTES = 2, 3, 5, 7, 8
+s, p, q = stream(), alloc(4 * N), alloc(4 * N)
+scale = function(module(), b"scale")
+args = params(p, c_uint(N), ctypes.c_uint8(3), c_uint64(0))
+source = create_string_buffer(4 * N)
+at_source = c_void_p(ctypes.addressof(source))
+def fill(height=1, width=N): return lambda g, after: add(
+    cuda.cuGraphAddMemsetNode, g, after, byref(Memset(p.value, 4 * width, 5, 4, width, height)), None)
+def scales(g, after): return add(cuda.cuGraphAddKernelNode_v2, g, after, byref(kernel(scale, N, args)))
+def empty(g, after): return add(cuda.cuGraphAddEmptyNode, g, after)
+def copies(src): return lambda g, after: add(
+    cuda.cuGraphAddMemcpyNode, g, after, byref(flat(p, src, 4 * N)), None)
+def chain(*makes):
+    graph, after = new(cuda.cuGraphCreate, 0), []
+    for make in makes:
+        after = [make(graph, after)]
+    return graph
+def update(e, graph):
+    info = Info(99, 1, 1)
+    result = cuda.cuGraphExecUpdate_v2(e, graph, byref(info))
+    assert result == (910 if info.result else 0) and not info.origin
+    node, reason = c_void_p(1), c_int()
+    assert cuda.cuGraphExecUpdate(e, graph, byref(node), byref(reason)) == result
+    assert (node.value, reason.value) == (info.node, info.result)
+    places = [n.value for n in nodes(graph)]
+    return info.result, places.index(info.node) if info.node else None
+e = executable(chain(fill(), scales, empty))
+assert update(e, chain(fill(), scales, empty)) == (0, None)
+assert update(e, chain(fill(), scales)) == (TOPOLOGY, None), "another number of nodes"
+assert update(e, chain(fill(), scales, scales)) == (TYPE, 2)
+forked = new(cuda.cuGraphCreate, 0)
+first = fill()(forked, [])
+scales(forked, [first])
+empty(forked, [first])
+assert update(e, forked) == (TOPOLOGY, 2), "another dependency"
+e = executable(chain(scales, fill(5, 40)))
+assert update(e, chain(scales, fill(5, 40))) == (0, None)
+assert update(e, chain(scales, fill(4, 40))) == (PARAMETERS, 1)
+child = chain(scales, empty)
+def inside(graph): return lambda g, after: add(cuda.cuGraphAddChildGraphNode, g, after, graph)
+e = executable(chain(empty, inside(child)))
+assert update(e, chain(empty, inside(chain(scales, empty)))) == (0, None)
+assert update(e, chain(empty, inside(chain(scales, scales))))[0] == TYPE
+assert update(e, chain(empty, inside(chain(scales)))) == (TOPOLOGY, 1)
+# a copy that the worker makes in two halves is one node, and a captured graph's nodes get handles when one is named
+e = executable(chain(scales, copies(q)))
+assert update(e, chain(scales, copies(at_source))) == (TYPE, 1)
+def captured(pageable):
+    begin(s)
+    ok(launch(scale, N, s, args))
+    if pageable:
+        ok(cuda.cuMemcpyHtoDAsync_v2(p, source, c_size_t(4 * N), s))
+    else:
+        ok(cuda.cuMemcpyDtoDAsync_v2(p, q, c_size_t(4 * N), s))
+    return end(s)
+assert update(e, captured(True)) == (TYPE, 1)
+assert update(e, captured(False)) == (0, None)
+run(e, s)
+"""
+    )

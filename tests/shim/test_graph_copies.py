@@ -169,11 +169,12 @@ assert set_params(graph, whole(device, source)) == 1
 pinned = new(cuda.cuMemHostAlloc, c_size_t(NBYTES), 0)
 ctypes.memmove(pinned, source, NBYTES)
 pinned = (ctypes.c_char * NBYTES).from_address(pinned.value)
-ok(exec_params(e, a, whole(array_, pinned)))
+assert exec_params(e, a, whole(array_, pinned)) == 1, "an array instead of memory"
+ok(exec_params(e, a, whole(device, pinned)))
 ok(set_params(b, whole(array_, pinned)))
 pinned[:] = other[:]
 run(e, s)
-assert read(array_) == other.raw
+assert read(device) == other.raw
 """
     )
 
@@ -224,6 +225,7 @@ for dst, src in (("more", "device"), ("device", "pageable"), ("back", "other"), 
         assert exec_params(e, node, whole(device, source)) == 1
     if dst == "array" and src == "pageable":
         assert exec_params(e, node, whole(more, device)) == 1
+        assert exec_params(e, node, whole(device, other)) == 1
         ok(exec_params(e, node, whole(array_, other)))
         run(e, s)
         assert read(array_) == other.raw

@@ -41,6 +41,11 @@ bool vgx_sim_condition_repeats(const struct vgx_sim_op *op) {
   return ((const struct conditional *)op)->type == CU_GRAPH_COND_TYPE_WHILE;
 }
 
+bool vgx_sim_condition_is_like(const struct vgx_sim_op *op, const struct vgx_sim_op *other) {
+  const struct conditional *a = (const struct conditional *)op, *b = (const struct conditional *)other;
+  return a->type == b->type && a->size == b->size;
+}
+
 static void destroy(struct vgx_sim_op *op) {
   vgx_sim_condition_unref(((struct conditional *)op)->condition);
   free(op);

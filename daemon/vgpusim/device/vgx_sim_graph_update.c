@@ -3,25 +3,102 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "vgx_sim_copy.h"
 #include "vgx_sim_graph.h"
+#include "vgx_sim_graph_condition.h"
 #include "vgx_sim_graph_node.h"
 #include "vgx_sim_graph_update.h"
+#include "vgx_sim_launch.h"
 #include "vgx_sim_runtime.h"
+#include "vgx_sim_set.h"
 #include "vgx_sim_stream.h"
 
-/* Whether `count` steps may stand in for old ones: the same kinds of nodes in the same places, for the same context. */
-static int compare(CUcontext ctx, const struct vgx_sim_step *old, const struct vgx_sim_step *new, uint32_t count) {
-  for (uint32_t i = 0; i < count; i++) {
-    if (old[i].place != new[i].place)
+/* Whether two copies are between the same types of memory: an array's, or any other. */
+static bool copies_alike(const struct vgx_sim_op *op, const struct vgx_sim_op *other) {
+  CUDA_MEMCPY3D a, b;
+  vgx_sim_copy_params(op, &a);
+  vgx_sim_copy_params(other, &b);
+  return a.srcMemoryType == b.srcMemoryType && a.dstMemoryType == b.dstMemoryType;
+}
+
+/* Whether a step's work may stand in for another's of the same type. */
+static int compare_work(CUcontext ctx, const struct vgx_sim_step *old, const struct vgx_sim_step *new) {
+  const struct vgx_sim_op *a = old->work ? old->work->op : NULL, *b = new->work ? new->work->op : NULL;
+  CUDA_MEMSET_NODE_PARAMS fill, other;
+  if (!a || !b)
+    return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+  bool same = !vgx_sim_is_foreign(new, ctx);
+  switch (new->type) {
+  case VGX_SIM_NODE_KERNEL:
+    if (!same)
+      return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
+    return vgx_sim_launch_form(a).cooperative == vgx_sim_launch_form(b).cooperative
+               ? CU_GRAPH_EXEC_UPDATE_SUCCESS
+               : CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
+  case VGX_SIM_NODE_MEMCPY:
+    same &= copies_alike(a, b);
+    break;
+  case VGX_SIM_NODE_MEMSET:
+    vgx_sim_fill_params(a, &fill);
+    vgx_sim_fill_params(b, &other);
+    same &= (fill.height <= 1 && other.height <= 1) ||
+            (fill.width == other.width && fill.height == other.height && fill.elementSize == other.elementSize);
+    break;
+  case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+    same &= vgx_sim_condition_is_like(a, b);
+    break;
+  default:
+    break;
+  }
+  return same ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+}
+
+/* Whether `count` steps may stand in for old ones: the same kinds of nodes in the same places, for the same context.
+ * *at: the first that may not. */
+static int compare(CUcontext ctx, const struct vgx_sim_step *old, const struct vgx_sim_step *new, uint32_t count,
+                   uint32_t *at) {
+  int reason = CU_GRAPH_EXEC_UPDATE_SUCCESS;
+  for (*at = 0; *at < count; ++*at, ++old, ++new) {
+    if (old->place != new->place)
       return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    if (old[i].type != new[i].type)
+    if (old->type != new->type)
       return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
-    if (old[i].inside != new[i].inside)
+    if ((reason = compare_work(ctx, old, new)) != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+      return reason;
+    if (old->inside != new->inside)
       return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    if (vgx_sim_is_foreign(&new[i], ctx))
-      return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
   }
   return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+/* The number of nodes directly in the graph of a plan. */
+static uint32_t outer_count(const struct vgx_sim_plan *plan) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < plan->count; i += plan->steps[i].inside + 1)
+    count++;
+  return count;
+}
+
+/* Likewise for whole plans. *node: the serial number of the node that does not fit; 0: none. */
+static int compare_plans(CUcontext ctx, const struct vgx_sim_plan *old, const struct vgx_sim_plan *new,
+                         uint64_t *node) {
+  uint32_t count = old->count < new->count ? old->count : new->count, at;
+  *node = 0;
+  if (outer_count(old) != outer_count(new))
+    return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+  int reason = compare(ctx, old->steps, new->steps, count, &at);
+  if (reason == CU_GRAPH_EXEC_UPDATE_SUCCESS && old->count != new->count)
+    reason = CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+  else if (reason != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+    *node = new->steps[at].serial;
+  return reason;
+}
+
+static CUgraphNode find_node_locked(CUgraph graph, uint64_t serial) {
+  for (uint32_t i = 0; serial && i < graph->count; i++)
+    if (graph->nodes[i]->serial == serial)
+      return graph->nodes[i];
+  return NULL; /* in a graph inside this one */
 }
 
 CUresult vgx_sim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo) {
@@ -33,12 +110,14 @@ CUresult vgx_sim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CU
     return CUDA_ERROR_INVALID_VALUE;
   struct vgx_sim_plan *plan = NULL;
   int reason = CU_GRAPH_EXEC_UPDATE_ERROR;
+  CUgraphNode error_node = NULL;
   vgx_sim_lock();
   result = hGraph->moved ? CUDA_ERROR_INVALID_VALUE : vgx_sim_plan_create_locked(hGraph, &plan);
   if (result == CUDA_SUCCESS) {
     struct vgx_sim_plan *old = hGraphExec->plan;
-    reason = plan->count == old->count ? compare(hGraphExec->ctx, old->steps, plan->steps, plan->count)
-                                       : CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    uint64_t serial;
+    reason = compare_plans(hGraphExec->ctx, old, plan, &serial);
+    error_node = find_node_locked(hGraph, serial);
     for (uint32_t i = 0; reason == CU_GRAPH_EXEC_UPDATE_SUCCESS && i < plan->count; i++) {
       plan->steps[i].serial = old->steps[i].serial; /* later updates name a step by the node that it was made from */
       plan->steps[i].disabled = old->steps[i].disabled;
@@ -53,7 +132,7 @@ CUresult vgx_sim_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CU
   vgx_sim_unlock();
   if (plan)
     vgx_sim_plan_unref(plan);
-  *resultInfo = (CUgraphExecUpdateResultInfo){.result = reason};
+  *resultInfo = (CUgraphExecUpdateResultInfo){.result = reason, .errorNode = error_node};
   return result;
 }
 
@@ -163,8 +242,15 @@ CUresult vgx_sim_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphN
                                                 const CUDA_MEMCPY3D *copyParams, CUcontext given) {
   CUcontext ctx;
   struct vgx_sim_op *op;
+  const struct vgx_sim_step *step = step_of(hGraphExec, hNode);
   CUresult result = vgx_sim_memcpy_op(copyParams, given, &ctx, &op);
-  return result == CUDA_SUCCESS ? vgx_sim_exec_replace(hGraphExec, hNode, VGX_SIM_NODE_MEMCPY, ctx, op) : result;
+  if (result != CUDA_SUCCESS)
+    return result;
+  if (step && step->type == VGX_SIM_NODE_MEMCPY && !copies_alike(step->work->op, op)) {
+    op->destroy(op);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return vgx_sim_exec_replace(hGraphExec, hNode, VGX_SIM_NODE_MEMCPY, ctx, op);
 }
 
 CUresult vgx_sim_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
@@ -185,7 +271,8 @@ CUresult vgx_sim_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNod
 /* In later launches the work of `child`'s steps replaces that of `exec`'s steps from `first` on. */
 static CUresult replace_inside_locked(CUgraphExec exec, uint32_t first, const struct vgx_sim_plan *child,
                                       struct vgx_sim_plan **old) {
-  if (compare(exec->ctx, &exec->plan->steps[first], child->steps, child->count) != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+  uint32_t at;
+  if (compare(exec->ctx, &exec->plan->steps[first], child->steps, child->count, &at) != CU_GRAPH_EXEC_UPDATE_SUCCESS)
     return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
   struct vgx_sim_plan *plan = copy_plan(exec->plan);
   if (!plan)
