@@ -203,6 +203,7 @@ bool vgs_claim_made(struct vgs_claiming *c, CUresult *result, CUdeviceptr addres
     if (c->tries < VGS_CLAIM_TRIES && !(c->in_pool && c->gave_back)) {
       if (c->tries >= PLAIN_TRIES)
         block(c);
+      c->releasing = c->is_single;
       return true;
     }
     *result = CUDA_ERROR_OUT_OF_MEMORY;

@@ -11,7 +11,8 @@
  * several GB mapped there: after a few attempts the memory is made apart. Where that fails (a share denies it, a graph
  * allocates), each further attempt is preceded by a blocker, which occupies more and more addresses in the worker.
  * Blockers are reservations of addresses where possible, and else memory, of which they take a part of what is free
- * only, as other tenants may need it. Imports of cuIpc and allocations of graphs have one attempt only. */
+ * only, as other tenants may need it. An import of cuIpc is closed before the next attempt, and its addresses reserved.
+ * Allocations of graphs have one attempt only. */
 enum { VGS_CLAIM_TRIES = 16, VGS_CLAIM_BLOCKERS = 3 * VGS_CLAIM_TRIES };
 struct vgs_claim_blocker {
   CUdeviceptr address;
@@ -35,6 +36,7 @@ struct vgs_claiming {
   bool is_memory;                        /* not only addresses */
   CUdevice device;                       /* on which the memory is */
   bool is_imported;                      /* memory of another client */
+  bool is_single;                        /* while it is open, the worker would open it there again */
   bool is_ordered;                       /* a stream-ordered allocation: no call may wait for the device */
   bool in_pool;                          /* a rejected allocation returns to a pool when it is freed */
   bool gave_back;                        /* rejected allocations were freed, to have memory for the next attempt */

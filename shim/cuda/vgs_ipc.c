@@ -1,7 +1,7 @@
 #include "vgs_ipc.h"
 #include "vgs_api.h"
 #include "vgs_capture.h"
-#include "vgs_claim.h"
+#include "vgs_claiming.h"
 #include "vgs_device.h"
 #include "vgs_enter.h"
 #include "vgs_log.h"
@@ -39,17 +39,23 @@ CUresult vgs_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
 }
 
 CUresult vgs_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags) {
-  CUdeviceptr base;
-  size_t nbytes;
+  CUdeviceptr base = 0;
+  size_t nbytes = 0;
+  bool again;
   if (!pdptr || Flags & ~(unsigned)CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_send_cuIpcOpenMemHandle_v2(&base, &nbytes, &handle, Flags);
+  struct vgs_claiming claiming = {.is_imported = true, .is_single = true};
+  CUresult result;
+  do {
+    result = vgs_send_cuIpcOpenMemHandle_v2(&base, &nbytes, &handle, Flags);
+    again = vgs_claim_made(&claiming, &result, base, nbytes);
+    for (CUdeviceptr taken; vgs_claim_rejected(&claiming, &taken);)
+      vgs_send_cuIpcCloseMemHandle(taken);
+  } while (again);
   if (result)
     return result;
   struct vgs_range range = {.base = base, .nbytes = nbytes, .kind = VGS_RANGE_IMPORTED};
-  /* Every call would refuse an unknown address. The driver would open the memory there again, so there is no retry. */
-  bool claimed = vgs_claim_only(base, nbytes, "memory opened by a handle");
-  if (!claimed || vgs_range_add(&range)) {
+  if (vgs_range_add(&range)) { /* every call would refuse an unknown address */
     vgs_send_cuIpcCloseMemHandle(base);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }

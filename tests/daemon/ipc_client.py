@@ -29,6 +29,13 @@ def open_memory(handle, flags=1):
     code = cuda.cuIpcOpenMemHandle_v2(byref(address), Handle.from_buffer_copy(handle), flags)
     return code, address.value
 
+def occupy(address, nbytes):
+    '''Map memory of the program's own at an address, without access; whether it lies there.'''
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = c_void_p
+    libc.mmap.argtypes = (c_void_p, c_size_t, c_int, c_int, c_int, ctypes.c_long)
+    return libc.mmap(address, nbytes, 0, 0x100022, -1, 0) == address  # private, anonymous, fixed, nothing replaced
+
 def close_memory(address):
     return cuda.cuIpcCloseMemHandle(c_uint64(address))
 

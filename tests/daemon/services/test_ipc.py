@@ -53,6 +53,25 @@ def test_P05_two_clients_see_each_others_writes(pair, nbytes):
     assert a(f"free({address})") == 0
 
 
+def test_memory_is_opened_where_the_program_uses_no_addresses(pair):
+    a, b = pair
+    address = a(f"memory({10_000})")
+    assert a(f"put({address}, {bytes(range(100))})") == 0
+    code, handle = a(f"get_memory({address})")
+    assert code == 0
+    place = b(f"memory({256 << 20})") + (256 << 20)  # where the simulator goes on
+    assert b(f"occupy({place}, {1 << 30})")
+    code, opened = b(f"open_memory({handle})")
+    assert code == 0
+    assert opened + 10_000 <= place or opened >= place + (1 << 30)
+    assert b(f"look({opened}, 100)") == bytes(range(100))
+    assert b(f"open_memory({handle})") == (0, opened)
+    assert b(f"close_memory({opened})") == 0
+    assert b(f"look({opened}, 100)") == bytes(range(100)), "it is open once more"
+    assert b(f"close_memory({opened})") == 0
+    assert b(f"close_memory({opened})") == INVALID_VALUE, "attempts leave nothing open"
+
+
 def test_a_handle_is_of_the_allocation_and_the_same_every_time(pair):
     a, b = pair
     address, opened, handle = share(a, b, 8192)
