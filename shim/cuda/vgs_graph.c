@@ -84,17 +84,18 @@ struct instantiate_params {
 };
 
 CUresult vgs_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph, void *instantiateParams) {
-  enum { FLAG_UPLOAD = 2 };
+  enum { FLAG_UPLOAD = 2, INSTANTIATE_ERROR = 1 };
   struct instantiate_params *params = instantiateParams;
-  if (!params)
+  CUgraphExec made;
+  if (!params || !phGraphExec)
     return CUDA_ERROR_INVALID_VALUE;
-  CUresult result = vgs_cuGraphInstantiateWithFlags(phGraphExec, hGraph, params->flags & ~(uint64_t)FLAG_UPLOAD);
-  if (!result && params->flags & FLAG_UPLOAD)
-    result = vgs_cuGraphUpload(*phGraphExec, params->upload_stream);
-  if (!result) {
-    params->error_node = NULL;
-    params->result = 0;
-  }
+  CUresult result = vgs_cuGraphInstantiateWithFlags(&made, hGraph, params->flags & ~(uint64_t)FLAG_UPLOAD);
+  if (!result && params->flags & FLAG_UPLOAD && (result = vgs_cuGraphUpload(made, params->upload_stream)))
+    vgs_cuGraphExecDestroy(made);
+  if (!result)
+    *phGraphExec = made;
+  params->error_node = NULL;
+  params->result = result ? INSTANTIATE_ERROR : 0; /* also after a failure, says the manual */
   return result;
 }
 

@@ -196,7 +196,8 @@ CUresult vgs_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 
 /* --- text form --- */
 
-static void print_node(FILE *file, CUgraphNode node) {
+/* The graph inside a child graph's node; NULL: the node is none. */
+static CUgraph print_node(FILE *file, CUgraphNode node) {
   static const char *const types[] = {"kernel",
                                       "memcpy",
                                       "memset",
@@ -224,6 +225,35 @@ static void print_node(FILE *file, CUgraphNode node) {
             params.sharedMemBytes);
   }
   fprintf(file, "}\"];\n");
+  CUgraph inside = NULL;
+  return type == CU_GRAPH_NODE_TYPE_GRAPH && !vgs_cuGraphChildGraphNodeGetGraph(node, &inside) ? inside : NULL;
+}
+
+/* Nodes and edges of a graph; the graphs inside its nodes as boxes. */
+static CUresult print_graph(FILE *file, CUgraph handle) {
+  struct vgs_graph *graph = vgs_graph_find(handle);
+  size_t count = 0;
+  CUresult result = graph ? vgs_cuGraphGetEdges(handle, NULL, NULL, &count) : CUDA_ERROR_INVALID_VALUE;
+  if (result)
+    return result;
+  VGS_FREED CUgraphNode *ends = calloc(2 * count + 1, sizeof *ends);
+  if (!ends)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  if (count)
+    result = vgs_cuGraphGetEdges(handle, ends, ends + count, &count);
+  for (uint32_t i = 0; !result && i < graph->count; i++) {
+    CUgraph inside = print_node(file, graph->nodes[i]);
+    const struct vgs_graph_node *node = vgs_graph_node_find(graph->nodes[i]);
+    for (uint32_t k = 0; node && !result && (inside || k < node->body_count); k++, inside = NULL) {
+      fprintf(file, "  subgraph \"cluster_%u_%u\" { label=\"in node_%u\"\n", node->object.id, k, node->object.id);
+      result = print_graph(file, inside ? inside : node->bodies[k]);
+      fprintf(file, "  }\n");
+    }
+  }
+  for (size_t i = 0; !result && i < count; i++)
+    fprintf(file, "  \"node_%u\" -> \"node_%u\";\n", (uint32_t)(uintptr_t)ends[i],
+            (uint32_t)(uintptr_t)ends[count + i]);
+  return result;
 }
 
 CUresult vgs_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags) {
@@ -231,27 +261,16 @@ CUresult vgs_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int
   struct vgs_graph *graph = vgs_graph_find(hGraph);
   if (!graph || !path)
     return CUDA_ERROR_INVALID_VALUE;
-  size_t count = 0;
-  CUresult result = vgs_cuGraphGetEdges(hGraph, NULL, NULL, &count);
-  CUgraphNode *ends = result ? NULL : calloc(2 * count + 1, sizeof *ends);
-  if (!result && !ends)
-    result = CUDA_ERROR_OUT_OF_MEMORY;
-  if (!result && count)
-    result = vgs_cuGraphGetEdges(hGraph, ends, ends + count, &count);
+  CUresult result = vgs_graph_name_nodes(graph);
   FILE *file = result ? NULL : fopen(path, "we");
-  if (!result && !file)
-    result = errno == ENOENT ? CUDA_ERROR_FILE_NOT_FOUND : CUDA_ERROR_OPERATING_SYSTEM;
-  if (file) {
-    fprintf(file, "digraph \"graph_%u\" {\n", graph->object.id);
-    for (uint32_t i = 0; i < graph->count; i++)
-      print_node(file, graph->nodes[i]);
-    for (size_t i = 0; i < count; i++)
-      fprintf(file, "  \"node_%u\" -> \"node_%u\";\n", (uint32_t)(uintptr_t)ends[i],
-              (uint32_t)(uintptr_t)ends[count + i]);
-    fprintf(file, "}\n");
-    if (fclose(file))
-      result = CUDA_ERROR_OPERATING_SYSTEM;
-  }
-  free(ends);
+  if (result)
+    return result;
+  if (!file)
+    return errno == ENOENT ? CUDA_ERROR_FILE_NOT_FOUND : CUDA_ERROR_OPERATING_SYSTEM;
+  fprintf(file, "digraph \"graph_%u\" {\n", graph->object.id);
+  result = print_graph(file, hGraph);
+  fprintf(file, "}\n");
+  if (fclose(file) && !result)
+    result = CUDA_ERROR_OPERATING_SYSTEM;
   return result;
 }

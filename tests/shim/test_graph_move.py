@@ -239,3 +239,32 @@ assert set_params(child, child_params(scaling(2, None), CLONE)) == 801
 assert len(nodes(memory)) == 5
 """
     )
+
+
+def test_what_is_told_of_a_graph(simulate: Simulate) -> None:
+    """The text form shows the graphs inside nodes; a failed instantiation says so in its parameters."""
+    simulate(
+        MOVES
+        + """
+import tempfile
+graph, child, leaf = (new(cuda.cuGraphCreate, 0) for _ in range(3))
+inner = add(cuda.cuGraphAddEmptyNode, leaf, [])
+middle = move(child, [], leaf)
+first = add(cuda.cuGraphAddEmptyNode, graph, [])
+outer = move(graph, [first], child)
+with tempfile.NamedTemporaryFile() as file:
+    ok(cuda.cuGraphDebugDotPrint(graph, file.name.encode(), 1))
+    text = file.read().decode()
+for node in (inner, middle, first, outer):
+    assert f'"node_{node.value & 0xffffffff}" [' in text, text
+assert text.count("subgraph") == 2 and text.count("->") == 1 and text.count("{") == text.count("}")
+class Instantiate(ctypes.Structure):
+    _fields_ = [("flags", c_uint64), ("stream", c_void_p), ("node", c_void_p), ("result", c_int)]
+how = Instantiate(0, None, 5, 9)
+ok(cuda.cuGraphInstantiateWithParams(byref(c_void_p()), graph, byref(how)))
+assert (how.node, how.result) == (None, 0)
+how = Instantiate(1 << 20, None, 5, 9)
+assert cuda.cuGraphInstantiateWithParams(byref(c_void_p()), graph, byref(how)) == 1
+assert (how.node, how.result) == (None, 1)
+"""
+    )
