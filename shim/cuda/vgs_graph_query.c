@@ -229,18 +229,25 @@ static CUgraph print_node(FILE *file, CUgraphNode node) {
   return type == CU_GRAPH_NODE_TYPE_GRAPH && !vgs_cuGraphChildGraphNodeGetGraph(node, &inside) ? inside : NULL;
 }
 
+static CUresult print_edges(FILE *file, CUgraph handle) {
+  size_t count = 0;
+  CUresult result = vgs_cuGraphGetEdges(handle, NULL, NULL, &count);
+  if (result || !count)
+    return result;
+  VGS_FREED CUgraphNode *ends = calloc(2 * count, sizeof *ends);
+  if (!ends)
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  result = vgs_cuGraphGetEdges(handle, ends, ends + count, &count);
+  for (size_t i = 0; !result && i < count; i++)
+    fprintf(file, "  \"node_%u\" -> \"node_%u\";\n", (uint32_t)(uintptr_t)ends[i],
+            (uint32_t)(uintptr_t)ends[count + i]);
+  return result;
+}
+
 /* Nodes and edges of a graph; the graphs inside its nodes as boxes. */
 static CUresult print_graph(FILE *file, CUgraph handle) {
   struct vgs_graph *graph = vgs_graph_find(handle);
-  size_t count = 0;
-  CUresult result = graph ? vgs_cuGraphGetEdges(handle, NULL, NULL, &count) : CUDA_ERROR_INVALID_VALUE;
-  if (result)
-    return result;
-  VGS_FREED CUgraphNode *ends = calloc(2 * count + 1, sizeof *ends);
-  if (!ends)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  if (count)
-    result = vgs_cuGraphGetEdges(handle, ends, ends + count, &count);
+  CUresult result = graph ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
   for (uint32_t i = 0; !result && i < graph->count; i++) {
     CUgraph inside = print_node(file, graph->nodes[i]);
     const struct vgs_graph_node *node = vgs_graph_node_find(graph->nodes[i]);
@@ -250,10 +257,7 @@ static CUresult print_graph(FILE *file, CUgraph handle) {
       fprintf(file, "  }\n");
     }
   }
-  for (size_t i = 0; !result && i < count; i++)
-    fprintf(file, "  \"node_%u\" -> \"node_%u\";\n", (uint32_t)(uintptr_t)ends[i],
-            (uint32_t)(uintptr_t)ends[count + i]);
-  return result;
+  return result ? result : print_edges(file, handle);
 }
 
 CUresult vgs_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags) {

@@ -84,9 +84,9 @@ static void note_lanes(struct vgx_sim_watch *watch, struct vgx_sim_races *r, con
 }
 
 static void note_all(struct vgx_sim_watch *watch, struct vgx_sim_races *r, const struct vgx_sim_thread *thread) {
-  uint32_t clocks[VGX_SIM_WARPS_MAX];
+  uint32_t clocks[VGX_SIM_WARPS_MAX], warp_count = r->warp_count;
   struct vgx_sim_thread as = *thread;
-  for (uint32_t warp = 0; warp < r->warp_count; warp++)
+  for (uint32_t warp = 0; warp < warp_count; warp++)
     clocks[warp] = r->warps[warp].of[warp];
   for (uint32_t at = 0, length; at < r->loads_nbytes; at += length) {
     const struct load *load = (const struct load *)(r->loads + at);
@@ -101,7 +101,7 @@ static void note_all(struct vgx_sim_watch *watch, struct vgx_sim_races *r, const
     else
       note_rows(watch, r, &as, load);
   }
-  for (uint32_t warp = 0; warp < r->warp_count; warp++) {
+  for (uint32_t warp = 0; warp < warp_count; warp++) {
     if (r->warps[warp].of[warp] != clocks[warp])
       r->current[warp].epoch = 0;
     r->warps[warp].of[warp] = clocks[warp];
