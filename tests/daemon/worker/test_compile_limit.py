@@ -13,7 +13,7 @@ from tests.daemon.running import Running, vgpud_with_real_workers, wait_until
 from tests.patience import PATIENCE_S
 from tests.shim.client import PRELUDE, environment
 
-BRANCHES = 400  # seconds of a processor, far more than the limit below
+BRANCHES = 4000  # seconds of a processor, far more than the limit below
 LIMIT_S = 0.3
 PROGRAM = """
 body = "".join(
