@@ -90,6 +90,16 @@ CUresult vgs_graph_may_replace(const struct vgs_graph_node *node) {
              : result;
 }
 
+/* The worker's nodes keep their order, in which vgs_graph_name_nodes and updates count them, so the handles change
+ * places. */
+static void swap_places(struct vgs_graph *graph, CUgraphNode node, CUgraphNode fresh) {
+  for (uint32_t i = 0; i < graph->count; i++)
+    if (graph->nodes[i] == node)
+      graph->nodes[i] = fresh;
+    else if (graph->nodes[i] == fresh)
+      graph->nodes[i] = node;
+}
+
 /* What the client knows of a node follows the worker's. */
 static void swap_objects(struct vgs_graph_node *node, struct vgs_graph_node *fresh) {
   CUgraph inside = node->inside;
@@ -107,8 +117,9 @@ CUresult vgs_graph_replace(struct vgs_graph_node *node, CUgraphNode fresh) {
   if (!result)
     result = vgs_send_vgpuGraphSwapNodes(node->object.id, made->object.id);
   if (!result) {
-    struct vgs_works *works = &vgs_graph_outermost(vgs_graph_find(node->graph))->works;
-    vgs_works_replace(works, node->object.id, made->object.id);
+    struct vgs_graph *graph = vgs_graph_find(node->graph);
+    vgs_works_replace(&vgs_graph_outermost(graph)->works, node->object.id, made->object.id);
+    swap_places(graph, vgs_object_handle(node), fresh);
     swap_objects(node, made);
   }
   CUresult removed = vgs_cuGraphDestroyNode(fresh);

@@ -252,3 +252,43 @@ assert read(more) == pageable(100).raw
 assert set_params(first, whole(device, source)) == 1
 """
     )
+
+
+CHANGED = (
+    WORK
+    + """
+p, q, s, text = alloc(64), alloc(1024), stream(), create_string_buffer(64)
+graph = new(cuda.cuGraphCreate, 0)
+first = add(cuda.cuGraphAddMemcpyNode, graph, [], byref(flat(p, q, 64)), None)
+second = add(cuda.cuGraphAddMemsetNode, graph, [first], byref(Memset(p.value, 0, 5, 4, 4, 1)), None)
+ok(cuda.cuGraphMemcpyNodeSetParams(first, byref(flat(p, c_void_p(ctypes.addressof(text)), 64))))
+"""
+)
+
+
+def test_a_graph_takes_a_capture_after_a_node_changed_its_kind(simulate: Simulate) -> None:
+    simulate(
+        CHANGED
+        + """
+ok(cuda.cuStreamBeginCaptureToGraph(s, graph, None, None, c_size_t(0), 2))
+ok(cuda.cuMemsetD32Async(q, 1, c_size_t(1), s))
+ok(cuda.cuStreamEndCapture(s, byref(c_void_p())))
+found = nodes(graph)
+assert len(found) == 3 and {first.value, second.value} < {n.value for n in found}
+assert type_of(first) == 1 and type_of(second) == 2
+"""
+    )
+
+
+def test_an_update_names_the_node_beside_one_that_changed_its_kind(simulate: Simulate) -> None:
+    simulate(
+        CHANGED
+        + """
+class Info(ctypes.Structure):
+    _fields_ = [("result", c_int), ("node", c_void_p), ("source", c_void_p)]
+e, info = executable(graph), Info()
+ok(cuda.cuGraphMemsetNodeSetParams(second, byref(Memset(q.value, 64, 5, 4, 4, 3))))
+assert cuda.cuGraphExecUpdate_v2(e, graph, byref(info)) == 910
+assert info.result == 5 and info.node == second.value
+"""
+    )
