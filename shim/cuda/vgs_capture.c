@@ -11,6 +11,7 @@ static struct {
   uint64_t id; /* 0: free */
   int mode;
   pthread_t thread;
+  uint32_t context_id; /* in which it began */
   bool invalidated;
   CUgraph graph; /* NULL: it has no object yet */
   bool owned;    /* made for the capture */
@@ -67,6 +68,7 @@ uint64_t vgs_capture_begin(struct vgs_stream *stream, int mode) {
       id = captures[i].id = ++last_id;
       captures[i].mode = mode;
       captures[i].thread = pthread_self();
+      captures[i].context_id = stream->object.context_id;
       captures[i].invalidated = false;
       captures[i].graph = NULL;
       captures[i].blocked_count = 0;
@@ -95,6 +97,19 @@ enum vgs_capture_status vgs_capture_end(uint64_t id, struct vgs_works *works) {
   }
   pthread_mutex_unlock(&lock);
   return status;
+}
+
+void vgs_capture_end_context(uint32_t context_id) {
+  for (int i = 0; i < CAPTURES_MAX; i++) {
+    struct vgs_works works;
+    pthread_mutex_lock(&lock);
+    uint64_t id = captures[i].context_id == context_id ? captures[i].id : 0;
+    pthread_mutex_unlock(&lock);
+    if (id) {
+      vgs_capture_end(id, &works);
+      vgs_works_clear(&works);
+    }
+  }
 }
 
 void vgs_capture_set_graph(uint64_t id, CUgraph graph, bool owned) {

@@ -16,6 +16,9 @@ enum vgs_capture_status vgs_capture_status(uint64_t id);
 uint64_t vgs_capture_begin(struct vgs_stream *stream, int mode);
 enum vgs_capture_status vgs_capture_end(uint64_t id, struct vgs_works *works);
 
+/* A context has ended: so have the captures that began in its streams. */
+void vgs_capture_end_context(uint32_t context_id);
+
 /* Make the stream part of a capture that another stream began. */
 void vgs_capture_spread(struct vgs_stream *stream, uint64_t id);
 

@@ -3,6 +3,7 @@
 #include "vgs_apart.h"
 #include "vgs_api.h"
 #include "vgs_area.h"
+#include "vgs_capture.h"
 #include "vgs_claiming.h"
 #include "vgs_cls.h"
 #include "vgs_device.h"
@@ -80,6 +81,7 @@ static void drop_areas(uint32_t wire_id) {
 
 /* Forget everything that lived in the context. */
 static void drop_contents(uint32_t wire_id) {
+  vgs_capture_end_context(wire_id);
   vgs_object_destroy_context(wire_id);
   vgs_range_remove_context(wire_id);
   vgs_apart_end_context(wire_id);

@@ -119,9 +119,10 @@ CUresult vgs_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph) {
 }
 
 void vgs_graph_capture_abandon(struct vgs_stream *stream) {
-  CUgraph graph = NULL;
+  bool owned;
+  CUgraph graph = NULL, given = vgs_capture_graph(stream->capture, &owned);
   if (stream->capture_origin && vgs_capture_status(stream->capture) &&
-      !vgs_cuStreamEndCapture(vgs_object_handle(stream), &graph))
+      !vgs_cuStreamEndCapture(vgs_object_handle(stream), &graph) && (owned || !given))
     vgs_cuGraphDestroy(graph);
 }
 

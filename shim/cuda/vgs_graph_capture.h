@@ -9,7 +9,8 @@
 CUresult vgs_graph_capture_check(const struct vgs_stream *stream, int mode);
 CUresult vgs_graph_capture_begin(struct vgs_stream *stream, struct vgs_graph *graph, int mode, bool owned);
 
-/* The stream is about to be destroyed: what it captures is discarded. */
+/* The stream is about to be destroyed, and its capture ends. A graph that was made for the capture is discarded; one
+ * that the program gave stays the program's. */
 void vgs_graph_capture_abandon(struct vgs_stream *stream);
 
 #endif

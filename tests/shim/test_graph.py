@@ -413,3 +413,39 @@ assert update(e, captured(False)) == (0, None)
 run(e, s)
 """
     )
+
+
+def test_a_destroyed_stream_leaves_the_program_the_graph_that_it_captured_into(simulate: Simulate) -> None:
+    simulate(
+        WORK
+        + """
+p, graph = alloc(64), new(cuda.cuGraphCreate, 0)
+first = add(cuda.cuGraphAddMemsetNode, graph, [], byref(Memset(p.value, 0, 5, 4, 4, 1)), None)
+for flags in (0, 1):
+    s = new(cuda.cuStreamCreate, flags)
+    ok(cuda.cuStreamBeginCaptureToGraph(s, graph, None, None, c_size_t(0), 2))
+    ok(cuda.cuStreamDestroy_v2(s))
+    assert [n.value for n in nodes(graph)] == [first.value]
+run(executable(graph), None)
+assert download(p, 4) == [5] * 4
+ok(cuda.cuGraphDestroy(graph))
+"""
+    )
+
+
+def test_captures_end_with_their_context(simulate: Simulate) -> None:
+    """Before, the 65th capture was refused, and a capture in global mode forbade cuMemAlloc for ever."""
+    simulate(
+        NODES
+        + """
+lasting = context()
+for _ in range(70):
+    passing = c_void_p()
+    ok(cuda.cuCtxCreate_v2(byref(passing), 0, 0))
+    ok(cuda.cuStreamBeginCapture_v2(new(cuda.cuStreamCreate, 0), 0))
+    ok(cuda.cuCtxDestroy_v2(passing))
+ok(cuda.cuCtxSetCurrent(lasting))
+p = alloc(64)
+ok(cuda.cuMemsetD32_v2(p, 1, c_size_t(1)))
+"""
+    )
